@@ -225,7 +225,7 @@ macro_rules! open_words {
             }
             fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
                 schemars::json_schema!({
-                    "description": concat!("One of the listed words; readers accept others, for the set may grow."),
+                    "description": "One of the listed words; readers accept others, for the set may grow.",
                     "anyOf": [{ "type": "string", "enum": Self::WORDS }, { "type": "string" }]
                 })
             }

@@ -1,0 +1,128 @@
+//! The tools of the agent, one file each.
+//!
+//! A tool gets checked arguments and a [`ToolContext`] and returns content for the model. Whether
+//! it may run, in which order results are told, and what the client sees is the agent's business.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use protocol_schema::ContentBlock;
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use crate::llm::ToolDefinition;
+
+/// What a tool returns, in full or so far.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ToolOutput {
+    /// Text and image blocks for the model.
+    pub content: Vec<ContentBlock>,
+    /// Data for user interfaces, not shown to the model.
+    pub details: Option<Value>,
+    /// Whether the turn ends without another answer of the model.
+    pub end_turn: bool,
+}
+
+impl ToolOutput {
+    /// One text block.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { content: vec![ContentBlock::text(text)], ..Self::default() }
+    }
+
+    /// Adds details.
+    #[must_use]
+    pub fn with_details(mut self, details: Value) -> Self {
+        self.details = Some(details);
+        self
+    }
+}
+
+/// Progress of a running tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolProgress {
+    /// All output so far.
+    pub so_far: ToolOutput,
+    /// Only the text that is new since the last report, as far as the tool can tell.
+    pub new_text: String,
+}
+
+/// A tool's failure; the text is what the model and the client read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ToolError(pub String);
+
+impl ToolError {
+    /// A failure with this text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+/// Where a tool reports progress.
+pub trait ProgressSink: Send + Sync {
+    /// Takes a report. Waits while the client is slow, so a tool that awaits it is paused.
+    fn report(&self, progress: ToolProgress) -> BoxFuture<'_, ()>;
+}
+
+/// What a tool needs to know about where it runs.
+#[derive(Clone)]
+pub struct ToolContext {
+    /// Working directory of the session, absolute.
+    pub cwd: PathBuf,
+    /// Cancelled when the run is aborted.
+    pub cancel: CancellationToken,
+    /// Where progress goes.
+    pub progress: Arc<dyn ProgressSink>,
+    /// Settings the tools follow, as they were when the call began.
+    pub settings: Arc<ToolSettings>,
+}
+
+impl fmt::Debug for ToolContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolContext").field("cwd", &self.cwd).finish_non_exhaustive()
+    }
+}
+
+/// Settings that tools follow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolSettings {
+    /// `shellPath`: the shell, `None` for the default search.
+    pub shell_path: Option<PathBuf>,
+    /// `shellCommandPrefix`: put before each command line.
+    pub shell_command_prefix: Option<String>,
+    /// `images.autoResize`: whether large images are scaled down.
+    pub auto_resize_images: bool,
+}
+
+impl Default for ToolSettings {
+    fn default() -> Self {
+        Self { shell_path: None, shell_command_prefix: None, auto_resize_images: true }
+    }
+}
+
+/// A tool.
+pub trait Tool: Send + Sync + fmt::Debug {
+    /// Name, description and argument schema, as the model gets them.
+    fn definition(&self) -> &ToolDefinition;
+
+    /// One line for the tool list of the system prompt.
+    fn snippet(&self) -> Option<&str> {
+        None
+    }
+
+    /// Bullets for the guidelines of the system prompt.
+    fn guidelines(&self) -> &[&str] {
+        &[]
+    }
+
+    /// Runs the tool with arguments that fit its schema.
+    ///
+    /// The future is cancel-safe: dropping it ends the tool's processes.
+    fn execute(
+        &self,
+        arguments: Map<String, Value>,
+        context: ToolContext,
+    ) -> BoxFuture<'static, Result<ToolOutput, ToolError>>;
+}
