@@ -7,6 +7,7 @@
 pub mod agent;
 pub mod cli;
 pub mod context;
+pub mod environment;
 pub mod llm;
 pub mod process;
 pub mod rpc;

@@ -1,1 +1,3 @@
+//! The `dreb` binary.
+
 fn main() {}

@@ -1,1 +1,3 @@
+//! Quickstart.
+
 fn main() {}
