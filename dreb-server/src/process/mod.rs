@@ -11,6 +11,9 @@ mod sanitize;
 mod shell;
 mod tree;
 
+#[cfg(test)]
+mod tests;
+
 pub use escape::{EscapeHandler, EscapeSplitter};
 pub use output::{OutputFile, OutputTail, SavedOutput, Utf8Decoder};
 pub use registry::{Children, ProcessTree};

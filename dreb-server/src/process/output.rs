@@ -236,7 +236,8 @@ mod tests {
             let mut decoder = Utf8Decoder::default();
             let mut text: String = pieces.iter().map(|bytes| decoder.push(bytes)).collect();
             text.push_str(decoder.finish());
-            proptest::prop_assert_eq!(text, String::from_utf8_lossy(&pieces.concat()));
+            let bytes = pieces.concat();
+            proptest::prop_assert_eq!(text, String::from_utf8_lossy(&bytes));
         }
     }
 

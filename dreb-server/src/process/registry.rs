@@ -77,7 +77,7 @@ impl Children {
         let child = command.process_group(0).env(TAG_VARIABLE, tags).spawn()?;
         // A child that was not waited for has a pid; 0 names no process and is never reached.
         let leader = Leader::new(child.id().and_then(|pid| i32::try_from(pid).ok()).unwrap_or(0));
-        let tree = ProcessTree { children: Arc::clone(self), id, leader, tag, is_released: false };
+        let tree = ProcessTree { children: Arc::clone(self), id, leader, tag, is_released: false, is_gone: false };
 
         let mut state = self.state();
         // Groups that died out since are forgotten before their numbers are given away again.
@@ -139,21 +139,27 @@ pub struct ProcessTree {
     leader: Leader,
     tag: String,
     is_released: bool,
+    /// Whether a kill has seen the last process gone.
+    is_gone: bool,
 }
 
 impl ProcessTree {
     /// Kills the tree and waits up to a second for it to be gone. Returns the number of processes
     /// that are left. The child itself still has to be waited for.
-    pub async fn kill(&self) -> usize {
+    pub async fn kill(&mut self) -> usize {
         let target = self.target();
-        tokio::task::spawn_blocking(move || target.kill(KILL_PATIENCE)).await.unwrap_or(0)
+        // An error here is a panic in the task, or the runtime ending; then the drop tries again.
+        let left = tokio::task::spawn_blocking(move || target.kill(KILL_PATIENCE)).await;
+        self.is_gone = matches!(left, Ok(0));
+        left.unwrap_or(1)
     }
 
-    /// Lets descendants of an exited child live on in the background, until the server ends.
+    /// Takes note that the child itself has exited. Its descendants, unless killed, live on in the
+    /// background until the server ends.
     pub fn release(mut self) {
         self.is_released = true;
         let mut state = self.children.state();
-        if self.leader.has_group() {
+        if !self.is_gone && self.leader.has_group() {
             if let Some(entry) = state.entries.get_mut(&self.id) {
                 entry.is_released = true;
             }

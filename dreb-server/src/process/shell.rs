@@ -201,6 +201,12 @@ impl ShellProcess {
         }
     }
 
+    /// Whether nothing holds the pipe any more.
+    #[cfg(test)]
+    pub(super) fn is_at_eof(&self) -> bool {
+        self.is_at_eof
+    }
+
     /// Kills the shell and all its descendants. Takes up to one and a half seconds if one of them
     /// hangs in the kernel. What was written before is still to be had from
     /// [`next_chunk`](Self::next_chunk).

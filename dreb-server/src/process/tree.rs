@@ -2,7 +2,8 @@
 //!
 //! Three marks lead to a descendant: its process group, its chain of parents, and a tag in its
 //! environment. The last one also finds daemons, whose parent is gone and whose group is their own.
-//! Off Linux only the group is known.
+//! Out of reach are only daemons that cleared their environment as well. Off Linux only the group is
+//! known.
 
 use std::time::{Duration, Instant};
 
