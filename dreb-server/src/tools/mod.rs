@@ -3,6 +3,8 @@
 //! A tool gets checked arguments and a [`ToolContext`] and returns content for the model. Whether
 //! it may run, in which order results are told, and what the client sees is the agent's business.
 
+pub mod truncate;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
