@@ -3,6 +3,8 @@
 //! A [`Provider`] turns one [`ProviderRequest`] into a stream of [`StreamEvent`]s. It knows nothing of
 //! the agent: retries, aborts, queues and partial messages are the caller's.
 
+pub mod thinking;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
