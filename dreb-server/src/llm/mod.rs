@@ -3,7 +3,10 @@
 //! A [`Provider`] turns one [`ProviderRequest`] into a stream of [`StreamEvent`]s. It knows nothing of
 //! the agent: retries, aborts, queues and partial messages are the caller's.
 
+pub mod catalog;
+mod jsonc;
 pub mod thinking;
+pub mod value_forms;
 
 use std::collections::BTreeMap;
 use std::fmt;
