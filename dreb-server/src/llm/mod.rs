@@ -3,10 +3,13 @@
 //! A [`Provider`] turns one [`ProviderRequest`] into a stream of [`StreamEvent`]s. It knows nothing of
 //! the agent: retries, aborts, queues and partial messages are the caller's.
 
+mod jsonc;
+pub mod catalog;
 pub mod partial_json;
 pub mod sse;
 pub mod thinking;
 pub mod usage;
+pub mod value_forms;
 
 use std::collections::BTreeMap;
 use std::fmt;
