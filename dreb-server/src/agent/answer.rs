@@ -187,7 +187,7 @@ impl AgentSession {
         let request = ProviderRequest {
             model: Arc::clone(model),
             system_prompt: Arc::clone(&run.system_prompt),
-            messages: to_llm_messages(messages.iter().map(AsRef::as_ref), self.settings().block_images()),
+            messages: to_llm_messages(messages.iter().map(AsRef::as_ref), self.settings().get().images().block_images),
             tools: Arc::clone(&run.definitions),
             thinking: run.thinking.clone(),
             max_tokens,

@@ -179,7 +179,7 @@ impl AgentSession {
             let could_think = state.model.as_ref().is_some_and(|model| model.reasoning);
             state.model = Some(Arc::clone(&model));
             let mut stored = vec![state.log.append(EntryBody::model_change(&provider, &model_id)).durable];
-            if !could_think && let Some(level) = self.settings().default_thinking_level() {
+            if !could_think && let Some(level) = self.settings().get().default_thinking_level() {
                 state.wanted_thinking = level;
             }
             let level = thinking::clamp(&model, &state.wanted_thinking);
@@ -254,7 +254,7 @@ impl AgentSession {
             session_file: state.log.path().map(|path| path.to_string_lossy().into_owned()),
             session_id: state.log.session_id().to_owned(),
             session_name: None,
-            auto_compaction_enabled: self.settings().compaction_enabled(),
+            auto_compaction_enabled: self.settings().get().compaction().enabled,
             message_count: state.messages.len() as u64,
             pending_message_count: state.queues.len() as u64,
             context_usage: context_usage(state.messages.iter().map(AsRef::as_ref), state.model.as_deref()),

@@ -38,7 +38,7 @@ use crate::llm::thinking;
 use crate::process::Children;
 use crate::session::{EntryBody, SessionLog};
 use crate::settings::Settings;
-use crate::tools::Tool;
+use crate::tools::{Tool, ToolSettings};
 
 /// How long an abort or a shutdown waits for a run to end.
 const ABORT_WAIT: Duration = Duration::from_secs(2);
@@ -105,8 +105,8 @@ impl AgentSession {
         let thinking = parts.model.as_ref().map_or(ThinkingLevel::Off, |model| thinking::clamp(model, &parts.thinking));
         let mut state = State {
             queues: Queues {
-                steering: Queue::new(parts.settings.steering_mode()),
-                follow_up: Queue::new(parts.settings.follow_up_mode()),
+                steering: Queue::new(parts.settings.get().steering_mode()),
+                follow_up: Queue::new(parts.settings.get().follow_up_mode()),
             },
             model: parts.model,
             wanted_thinking: parts.thinking,
@@ -211,6 +211,15 @@ impl AgentSession {
         }
     }
 
+    fn tool_settings(&self) -> ToolSettings {
+        let values = self.inner.settings.get();
+        ToolSettings {
+            shell_path: values.shell_path(),
+            shell_command_prefix: values.shell_command_prefix().map(str::to_owned),
+            auto_resize_images: values.images().auto_resize,
+        }
+    }
+
     async fn run_settings(&self, model: Arc<Model>, cancel: CancellationToken) -> RunSettings {
         let inner = &self.inner;
         let thinking = self.with(|state| thinking::clamp(&model, &state.wanted_thinking));
@@ -221,8 +230,8 @@ impl AgentSession {
             system_prompt: system_prompt.into(),
             tools: Arc::clone(&inner.tools),
             definitions: tool_set::definitions(&inner.tools),
-            tool_settings: Arc::new(inner.settings.tool_settings()),
-            thinking_budgets: inner.settings.thinking_budgets(),
+            tool_settings: Arc::new(self.tool_settings()),
+            thinking_budgets: inner.settings.get().thinking_budgets(),
             model,
             cancel,
         }

@@ -2,18 +2,7 @@
 
 use std::time::Duration;
 
-/// Retry settings (`retry.*`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RetryPolicy {
-    /// Whether failed runs are tried again at all.
-    pub enabled: bool,
-    /// How many retries there are.
-    pub max_retries: u32,
-    /// Pause before the first retry; it doubles each time.
-    pub base_delay: Duration,
-    /// Longest pause a provider may ask for; zero means no limit.
-    pub max_delay: Duration,
-}
+use crate::settings::RetrySettings;
 
 /// Words in an error message that mark a failure as passing. `.` stands for any one character or none.
 const TRANSIENT: &[&str] = &[
@@ -100,16 +89,13 @@ fn matches_at(text: &[u8], pattern: &[u8]) -> bool {
     }
 }
 
-impl RetryPolicy {
-    /// The pause before retry number `attempt` (from 1). A provider's own wish lengthens it, up to
-    /// the limit.
-    #[must_use]
-    pub fn delay(&self, attempt: u32, asked: Option<Duration>) -> Duration {
-        let own = self.base_delay.saturating_mul(2u32.saturating_pow(attempt.saturating_sub(1)));
-        let Some(asked) = asked else { return own };
-        let asked = if self.max_delay.is_zero() { asked } else { asked.min(self.max_delay) };
-        own.max(asked)
-    }
+/// The pause before retry number `attempt` (from 1). A provider's own wish lengthens it, up to the
+/// limit.
+#[must_use]
+pub fn delay(settings: &RetrySettings, attempt: u32, asked: Option<Duration>) -> Duration {
+    let own = settings.base_delay.saturating_mul(2u32.saturating_pow(attempt.saturating_sub(1)));
+    let Some(asked) = asked else { return own };
+    own.max(settings.max_delay.map_or(asked, |limit| asked.min(limit)))
 }
 
 #[cfg(test)]
@@ -149,16 +135,17 @@ mod tests {
 
     #[test]
     fn the_pause_doubles_and_a_provider_may_lengthen_it() {
-        let policy = RetryPolicy {
+        let settings = RetrySettings {
             enabled: true,
             max_retries: 3,
             base_delay: Duration::from_secs(2),
-            max_delay: Duration::from_secs(60),
+            max_delay: Some(Duration::from_secs(60)),
         };
-        let delays: Vec<u64> = (1..=3).map(|attempt| policy.delay(attempt, None).as_secs()).collect();
+        let delay = |attempt, asked| delay(&settings, attempt, asked);
+        let delays: Vec<u64> = (1..=3).map(|attempt| delay(attempt, None).as_secs()).collect();
         assert_eq!(delays, [2, 4, 8]);
-        assert_eq!(policy.delay(1, Some(Duration::from_secs(30))).as_secs(), 30);
-        assert_eq!(policy.delay(1, Some(Duration::from_secs(300))).as_secs(), 60);
-        assert_eq!(policy.delay(3, Some(Duration::from_secs(1))).as_secs(), 8);
+        assert_eq!(delay(1, Some(Duration::from_secs(30))).as_secs(), 30);
+        assert_eq!(delay(1, Some(Duration::from_secs(300))).as_secs(), 60);
+        assert_eq!(delay(3, Some(Duration::from_secs(1))).as_secs(), 8);
     }
 }

@@ -15,7 +15,7 @@ use protocol_schema::{
 use tokio_util::sync::CancellationToken;
 
 use super::AgentSession;
-use super::retry::is_transient;
+use super::retry::{delay, is_transient};
 use super::tool_set::CheckedTool;
 use crate::llm::ToolDefinition;
 use crate::tools::ToolSettings;
@@ -158,12 +158,12 @@ impl AgentSession {
 
     /// Decides what follows a run.
     fn after(&self, result: &RunResult) -> Next {
-        let policy = self.settings().retry_policy();
+        let policy = self.settings().get().retry();
         let failure = result.last.as_ref().filter(|message| message.stop_reason == StopReason::Error);
         let Some(error) = failure.and_then(|message| message.error_message.clone()) else { return Next::Settled };
         let attempt = self.with(|state| state.retry_attempt) + 1;
         if policy.enabled && is_transient(&error) && attempt <= policy.max_retries {
-            return Next::Retry { attempt, pause: policy.delay(attempt, result.retry_after) };
+            return Next::Retry { attempt, pause: delay(&policy, attempt, result.retry_after) };
         }
         match attempt {
             1 => Next::Settled,
@@ -179,7 +179,7 @@ impl AgentSession {
         failed: Option<AssistantMessage>,
         cancel: &CancellationToken,
     ) -> bool {
-        let policy = self.settings().retry_policy();
+        let policy = self.settings().get().retry();
         let error_message = failed.and_then(|message| message.error_message).unwrap_or_default();
         self.tell(Event::AutoRetryStart(AutoRetryStart {
             kind: Default::default(),

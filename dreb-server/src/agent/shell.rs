@@ -30,13 +30,13 @@ impl AgentSession {
             state.next_bash
         });
         let _done = BashDone { session: self, id };
-        let settings = self.settings().tool_settings();
+        let settings = self.tool_settings();
         let result = run_user_command(
             UserCommand {
                 command: command.command.clone(),
                 cwd: self.cwd().to_path_buf(),
-                shell_path: settings.shell_path.clone(),
-                prefix: settings.shell_command_prefix.clone(),
+                shell_path: settings.shell_path,
+                prefix: settings.shell_command_prefix,
                 environment: self.inner.environment.clone(),
                 temp_dir: self.inner.temp_dir.clone(),
                 children: Arc::clone(&self.inner.children),
