@@ -9,7 +9,6 @@
 //! ```
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 
 /// Environment variable that marks the child.
 pub(crate) const VARIABLE: &str = "DREB_BUNDLED";
@@ -29,7 +28,7 @@ pub fn init() {
     let Some(args) = server_args(std::env::args_os()) else {
         return;
     };
-    std::process::exit(status(dreb_server::run_from_args(args)));
+    std::process::exit(dreb_server::run_from_args(args).into());
 }
 
 /// The server's arguments, its program name first, if these are the child's.
@@ -40,11 +39,6 @@ fn server_args(args: impl IntoIterator<Item = OsString>) -> Option<Vec<OsString>
         return None;
     }
     Some([program].into_iter().chain(args).collect())
-}
-
-/// The number in an exit code, which has no way to be asked for it.
-fn status(code: ExitCode) -> i32 {
-    (0..=u8::MAX).find(|number| ExitCode::from(*number) == code).map_or(1, i32::from)
 }
 
 #[cfg(test)]
@@ -61,12 +55,5 @@ mod tests {
         assert_eq!(args(&["host", "--mode", ARGUMENT]), None);
         assert_eq!(args(&["host"]), None);
         assert_eq!(args(&[]), None);
-    }
-
-    #[test]
-    fn exit_codes_keep_their_number() {
-        for number in [0, 1, 2, 143, 255] {
-            assert_eq!(status(ExitCode::from(number)), i32::from(number));
-        }
     }
 }

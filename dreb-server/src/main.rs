@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    dreb_server::run_from_args(std::env::args_os())
+    dreb_server::run_from_args(std::env::args_os()).into()
 }

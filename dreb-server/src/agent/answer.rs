@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::AgentSession;
 use super::partial::Partial;
 use super::run::RunSettings;
-use crate::context::convert::to_llm_messages;
+use crate::context::{ConvertOptions, to_llm_messages};
 use crate::llm::{ProviderError, ProviderErrorKind, ProviderRequest, StreamEvent};
 
 /// Bound of the channel between a provider and the loop; full means the network waits.
@@ -187,7 +187,10 @@ impl AgentSession {
         let request = ProviderRequest {
             model: Arc::clone(model),
             system_prompt: Arc::clone(&run.system_prompt),
-            messages: to_llm_messages(messages.iter().map(AsRef::as_ref), self.settings().get().images().block_images),
+            messages: to_llm_messages(
+                messages.iter().map(AsRef::as_ref),
+                ConvertOptions { block_images: self.settings().get().images().block_images },
+            ),
             tools: Arc::clone(&run.definitions),
             thinking: run.thinking.clone(),
             max_tokens,

@@ -1,5 +1,6 @@
 //! What a client can ask of a session.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use protocol_schema::model::{SetModel, SetThinkingLevel};
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::run::user_message;
 use super::state::RunControl;
 use super::{ABORT_WAIT, AgentSession};
-use crate::context::estimate::context_usage;
+use crate::context::context_usage;
 use crate::llm::thinking;
 use crate::session::EntryBody;
 
@@ -24,6 +25,8 @@ const BUSY: &str =
     "Agent is already processing. Specify streamingBehavior ('steer' or 'followUp') to queue the message.";
 const NO_MODEL: &str = "No model selected.\n\nUse /login or set an API key environment variable. \
                         See docs/providers.md\n\nThen use /model to select a model.";
+/// Folder of the documentation, for people.
+const DOCS: &str = "docs";
 const CLOSING: &str = "The server is shutting down";
 
 /// Why a command failed; the text goes to the client as it is.
@@ -61,7 +64,7 @@ impl AgentSession {
         }
         let model = self.with(|state| state.model.clone()).ok_or_else(|| CommandError::Plain(NO_MODEL.to_owned()))?;
         if let Err(error) = self.models().key(&model.provider).await {
-            return Err(CommandError::Plain(error.preflight_text()));
+            return Err(CommandError::Plain(error.prompt_text(Path::new(DOCS))));
         }
         self.store_held_bash().await;
         let control = RunControl { cancel: CancellationToken::new(), done: CancellationToken::new() };
@@ -257,7 +260,7 @@ impl AgentSession {
             auto_compaction_enabled: self.settings().get().compaction().enabled,
             message_count: state.messages.len() as u64,
             pending_message_count: state.queues.len() as u64,
-            context_usage: context_usage(state.messages.iter().map(AsRef::as_ref), state.model.as_deref()),
+            context_usage: context_usage(&state.messages, state.model.as_deref()),
             model_fallback_message: None,
             extra: Extra::new(),
         })

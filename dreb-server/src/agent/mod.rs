@@ -223,8 +223,7 @@ impl AgentSession {
     async fn run_settings(&self, model: Arc<Model>, cancel: CancellationToken) -> RunSettings {
         let inner = &self.inner;
         let thinking = self.with(|state| thinking::clamp(&model, &state.wanted_thinking));
-        let tools: Vec<&dyn Tool> = inner.tools.iter().map(|tool| tool.tool.as_ref()).collect();
-        let system_prompt = inner.prompt.build(&tools, &model).await;
+        let system_prompt = inner.prompt.build(tool_set::prompt_lines(&inner.tools), &model).await;
         RunSettings {
             thinking,
             system_prompt: system_prompt.into(),

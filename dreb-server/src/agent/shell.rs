@@ -83,6 +83,7 @@ impl AgentSession {
             state.is_streaming
         });
         if !held {
+            self.store_held_bash().await;
             self.store_quietly(message).await;
         }
     }

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 
+use crate::context::ToolLine;
 use crate::llm::ToolDefinition;
 use crate::tools::Tool;
 use crate::tools::validate::Validator;
@@ -31,4 +32,14 @@ impl CheckedTool {
 /// What the model is told about the tools.
 pub(super) fn definitions(tools: &[CheckedTool]) -> Arc<[ToolDefinition]> {
     tools.iter().map(|tool| tool.tool.definition().clone()).collect()
+}
+
+/// What the system prompt says about the tools.
+pub(super) fn prompt_lines(tools: &[CheckedTool]) -> Vec<ToolLine> {
+    let line = |tool: &CheckedTool| ToolLine {
+        name: tool.tool.definition().name.clone(),
+        snippet: tool.tool.snippet().map(str::to_owned),
+        guidelines: tool.tool.guidelines().iter().map(|bullet| (*bullet).to_owned()).collect(),
+    };
+    tools.iter().map(line).collect()
 }

@@ -7,30 +7,29 @@ mod start;
 
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::process::ExitCode;
 
 use self::flags::{Flags, Mode, Parsed};
 use crate::environment::Environment;
 
-/// Runs the server with these arguments, the program's name first, and returns its exit code.
+/// Runs the server with these arguments, the program's name first, and returns its exit status.
 ///
 /// This is the whole of the `dreb` binary; a host that bundles the server calls it in the child.
-pub fn run_from_args(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub fn run_from_args(args: impl IntoIterator<Item = OsString>) -> u8 {
     match flags::parse(args) {
         Parsed::Run(flags) => run(&flags),
         Parsed::Print(text) => {
             // A reader that is gone does not matter for help and version.
             let _ = write!(std::io::stdout(), "{text}");
-            ExitCode::SUCCESS
+            0
         }
         Parsed::Refuse(text) => {
             eprint!("{text}");
-            ExitCode::FAILURE
+            1
         }
     }
 }
 
-fn run(flags: &Flags) -> ExitCode {
+fn run(flags: &Flags) -> u8 {
     let environment = secrets_file::with_secrets(Environment::of_process());
     logging::start(&environment, flags.log_file.as_deref());
     for warning in &flags.warnings {
@@ -38,11 +37,11 @@ fn run(flags: &Flags) -> ExitCode {
     }
     if flags.mode != Some(Mode::Rpc) {
         eprintln!("Error: this program is driven by other programs; start it with --mode rpc (see --help)");
-        return ExitCode::FAILURE;
+        return 1;
     }
     if flags.messages.iter().any(|message| message.starts_with('@')) {
         eprintln!("Error: @file arguments are not supported in RPC mode");
-        return ExitCode::FAILURE;
+        return 1;
     }
     // One thread is enough: the work is waiting for the network and for child processes, and files are
     // read and written on the blocking pool.
@@ -50,7 +49,7 @@ fn run(flags: &Flags) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("Error: cannot start the runtime: {error}");
-            return ExitCode::FAILURE;
+            return 1;
         }
     };
     let code = match runtime.block_on(start::serve(flags, environment)) {
@@ -62,5 +61,5 @@ fn run(flags: &Flags) -> ExitCode {
     };
     // Blocking work that hangs, on a dead network file system for example, must not keep the process.
     runtime.shutdown_background();
-    ExitCode::from(code)
+    code
 }

@@ -16,16 +16,19 @@ use crate::environment::{Environment, Paths};
 use crate::llm::anthropic::AnthropicMessages;
 use crate::llm::models::Models;
 use crate::llm::openai_completions::OpenAiCompletions;
-use crate::llm::resolve::{self, StartRequest};
+use crate::llm::resolve::{self, ResolveError, StartWishes};
 use crate::llm::scripted::ScriptedProvider;
 use crate::llm::{Provider, Secret};
 use crate::process::Children;
 use crate::rpc::output::Output;
-use crate::rpc::{EventDetail, Ended, LineSink, input, stdio};
+use crate::rpc::{Ended, LineSink, input, stdio};
 use crate::session::{LogOptions, SessionLog};
 use crate::settings::Settings;
 use crate::tools::bash::BashTool;
 use crate::tools::{Tool, file_tools};
+
+const API_KEY_NEEDS_MODEL: &str =
+    "--api-key requires a model to be specified via --model, --provider/--model, or --models";
 
 /// Why the server could not start; the text is for standard error.
 #[derive(Debug, thiserror::Error)]
@@ -129,7 +132,27 @@ fn choose_model(
     models: &Models,
     paths: &Paths,
 ) -> Result<(Arc<Model>, ThinkingLevel), StartError> {
-    todo!()
+    let values = settings.get();
+    let wishes = StartWishes {
+        provider: flags.provider.as_deref(),
+        model: flags.model.as_deref(),
+        thinking: flags.thinking.clone(),
+        default_model: values.default_provider().zip(values.default_model()),
+        default_thinking: values.default_thinking_level(),
+        ..StartWishes::default()
+    };
+    let start = resolve::start(models, &wishes).map_err(|error| match error {
+        ResolveError::NoneAvailable => StartError::NoModels(paths.agent_dir.join("models.json")),
+        other => StartError::Model(other.to_string()),
+    })?;
+    tell(&start.warning.map(|warning| format!("Warning: {warning}")).into_iter().collect::<Vec<_>>());
+    if let Some(key) = &flags.api_key {
+        if flags.model.is_none() {
+            return Err(StartError::Model(API_KEY_NEEDS_MODEL.to_owned()));
+        }
+        models.set_runtime_key(&start.model.provider, Secret::new(key.clone()));
+    }
+    Ok((start.model, start.thinking))
 }
 
 /// The tools in the order the model sees them.
