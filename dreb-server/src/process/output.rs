@@ -119,7 +119,7 @@ impl SavedOutput {
         match (&self.path, &self.error) {
             (Some(path), None) => path.display().to_string(),
             (Some(path), Some(error)) => format!("{} (incomplete: {error})", path.display()),
-            (None, Some(error)) => format!("not saved: {error}"),
+            (None, Some(error)) => format!("not saved ({error})"),
             (None, None) => "not saved".to_owned(),
         }
     }
@@ -288,7 +288,7 @@ mod tests {
         file.push(Bytes::from_static(b"x"), FILE_THRESHOLD + 1);
         file.flush().await;
         file.push(Bytes::from_static(b"y"), 1);
-        assert_eq!(file.finish().await.describe(), "not saved: No such file or directory (os error 2)");
+        assert_eq!(file.finish().await.describe(), "not saved (No such file or directory (os error 2))");
     }
 
     #[cfg(target_os = "linux")]

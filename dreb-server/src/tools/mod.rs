@@ -3,7 +3,10 @@
 //! A tool gets checked arguments and a [`ToolContext`] and returns content for the model. Whether
 //! it may run, in which order results are told, and what the client sees is the agent's business.
 
+pub mod bash;
+pub mod terminal;
 pub mod truncate;
+pub mod user_command;
 
 use std::fmt;
 use std::path::PathBuf;
