@@ -19,7 +19,7 @@ use super::state::RunControl;
 use super::{ABORT_WAIT, AgentSession};
 use crate::context::context_usage;
 use crate::llm::thinking;
-use crate::session::EntryBody;
+use crate::session::{Durable, EntryBody};
 
 const BUSY: &str =
     "Agent is already processing. Specify streamingBehavior ('steer' or 'followUp') to queue the message.";
@@ -181,14 +181,14 @@ impl AgentSession {
         let changed = self.with(|state| {
             let could_think = state.model.as_ref().is_some_and(|model| model.reasoning);
             state.model = Some(Arc::clone(&model));
-            let mut stored = vec![state.log.append(EntryBody::model_change(&provider, &model_id)).durable];
+            let mut stored = vec![state.log.append(EntryBody::ModelChange { provider: provider.clone(), model_id: model_id.clone() }).durable];
             if !could_think && let Some(level) = self.settings().get().default_thinking_level() {
                 state.wanted_thinking = level;
             }
             let level = thinking::clamp(&model, &state.wanted_thinking);
             let changed = (level != state.thinking).then(|| level.clone());
             if changed.is_some() {
-                stored.push(state.log.append(EntryBody::thinking_level_change(level.as_str())).durable);
+                stored.push(state.log.append(EntryBody::ThinkingLevelChange { thinking_level: level.clone() }).durable);
                 state.thinking = level;
             }
             (stored, changed)
@@ -221,7 +221,7 @@ impl AgentSession {
                 return None;
             }
             state.thinking = level.clone();
-            let stored = state.log.append(EntryBody::thinking_level_change(level.as_str())).durable;
+            let stored = state.log.append(EntryBody::ThinkingLevelChange { thinking_level: level.clone() }).durable;
             Some((stored, level, reasoning))
         });
         let Some((stored, level, reasoning)) = changed else { return Ok(()) };
@@ -298,7 +298,7 @@ impl AgentSession {
         }
     }
 
-    async fn await_stored(&self, stored: Vec<crate::session::Durable>) {
+    async fn await_stored(&self, stored: Vec<Durable>) {
         for durable in stored {
             let failure = durable.await.err().map(|error| error.to_string());
             self.with(|state| self.note_storage(state, failure));

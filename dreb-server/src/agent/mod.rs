@@ -124,9 +124,12 @@ impl AgentSession {
         };
         if let Some(model) = &state.model {
             // Entries before the first answer are only kept, so there is nothing to wait for.
-            drop(state.log.append(EntryBody::model_change(&model.provider, &model.id)));
+            drop(state.log.append(EntryBody::ModelChange {
+                provider: model.provider.clone(),
+                model_id: model.id.clone(),
+            }));
         }
-        drop(state.log.append(EntryBody::thinking_level_change(state.thinking.as_str())));
+        drop(state.log.append(EntryBody::ThinkingLevelChange { thinking_level: state.thinking.clone() }));
         Self {
             inner: Arc::new(Inner {
                 state: Mutex::new(state),
@@ -189,7 +192,7 @@ impl AgentSession {
     /// Stores a message, then adds it to the context and tells its end in one step.
     async fn finish_message(&self, message: AgentMessage) {
         self.ready().await;
-        let durable = self.with(|state| state.log.append(EntryBody::message(&message))).durable;
+        let durable = self.with(|state| state.log.append(EntryBody::from(message.clone()))).durable;
         let stored = durable.await;
         self.with(|state| {
             self.note_storage(state, stored.err().map(|error| error.to_string()));

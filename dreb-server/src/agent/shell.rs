@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{AgentSession, CommandError};
 use crate::session::EntryBody;
-use crate::tools::user_command::{UserCommand, run_user_command};
+use crate::process::ShellOptions;
+use crate::tools::user_command::{UserCommandOptions, run_user_command};
 
 impl AgentSession {
     /// Runs a shell command and keeps its output for the next prompt.
@@ -31,20 +32,21 @@ impl AgentSession {
         });
         let _done = BashDone { session: self, id };
         let settings = self.tool_settings();
-        let result = run_user_command(
-            UserCommand {
-                command: command.command.clone(),
+        let options = UserCommandOptions {
+            shell: ShellOptions {
                 cwd: self.cwd().to_path_buf(),
                 shell_path: settings.shell_path,
-                prefix: settings.shell_command_prefix,
                 environment: self.inner.environment.clone(),
-                temp_dir: self.inner.temp_dir.clone(),
-                children: Arc::clone(&self.inner.children),
             },
-            cancel,
-        )
-        .await
-        .map_err(|error| CommandError::Failed(error.to_string()))?;
+            temp_dir: self.inner.temp_dir.clone(),
+        };
+        let line = match settings.shell_command_prefix {
+            Some(prefix) => format!("{prefix}\n{}", command.command),
+            None => command.command.clone(),
+        };
+        let result = run_user_command(&self.inner.children, &line, &options, cancel)
+            .await
+            .map_err(|error| CommandError::Failed(error.to_string()))?;
         let full_output_path = result.full_output_path.map(|path| path.to_string_lossy().into_owned());
         let message = AgentMessage::BashExecution(BashExecutionMessage {
             kind: Default::default(),
@@ -98,7 +100,7 @@ impl AgentSession {
     /// Stores a message and adds it to the context without an event.
     async fn store_quietly(&self, message: AgentMessage) {
         let durable = self.with(|state| {
-            let appended = state.log.append(EntryBody::message(&message));
+            let appended = state.log.append(EntryBody::from(message.clone()));
             state.messages.push(Arc::new(message));
             appended.durable
         });

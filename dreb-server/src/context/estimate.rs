@@ -3,6 +3,8 @@
 //! Four characters count as a token, characters as UTF-16 units. Where a provider has counted, its
 //! number is used, and only what came after it is estimated.
 
+use std::borrow::Borrow;
+
 use protocol_schema::message::AssistantMessage;
 use protocol_schema::session::ContextUsage;
 use protocol_schema::{AgentMessage, Content, ContentBlock, Extra, Model, Number, StopReason, Usage};
@@ -78,8 +80,8 @@ fn counts(answer: &AssistantMessage) -> bool {
 
 /// Tokens of a conversation: what the last good answer reported, and estimates of what followed.
 #[must_use]
-pub fn context_tokens(messages: &[AgentMessage]) -> u64 {
-    let reported = messages.iter().enumerate().rev().find_map(|(place, message)| match message {
+pub fn context_tokens<M: Borrow<AgentMessage>>(messages: &[M]) -> u64 {
+    let reported = messages.iter().enumerate().rev().find_map(|(place, message)| match message.borrow() {
         AgentMessage::Assistant(answer) if counts(answer) => Some((place, usage_total(&answer.usage))),
         _ => None,
     });
@@ -87,7 +89,7 @@ pub fn context_tokens(messages: &[AgentMessage]) -> u64 {
         Some((place, total)) => (&messages[place + 1..], total),
         None => (messages, 0),
     };
-    reported + rest.iter().map(message_tokens).sum::<u64>()
+    reported + rest.iter().map(|message| message_tokens(message.borrow())).sum::<u64>()
 }
 
 /// How full the context window is; `None` without a model or a known window.
@@ -95,17 +97,17 @@ pub fn context_tokens(messages: &[AgentMessage]) -> u64 {
 /// After a compaction the count is unknown until an answer reports one, for the answers that were
 /// kept report the length from before it.
 #[must_use]
-pub fn context_usage(messages: &[AgentMessage], model: Option<&Model>) -> Option<ContextUsage> {
+pub fn context_usage<M: Borrow<AgentMessage>>(messages: &[M], model: Option<&Model>) -> Option<ContextUsage> {
     let window = model.map(|model| model.context_window).filter(|&window| window > 0)?;
     let compacted = messages
         .iter()
-        .filter_map(|message| match message {
+        .filter_map(|message| match message.borrow() {
             AgentMessage::CompactionSummary(summary) => Some(summary.timestamp),
             _ => None,
         })
         .max();
     let known = compacted.is_none_or(|at| {
-        messages.iter().any(|message| match message {
+        messages.iter().any(|message| match message.borrow() {
             AgentMessage::Assistant(answer) => {
                 counts(answer) && usage_total(&answer.usage) > 0 && answer.timestamp >= at
             }
@@ -206,7 +208,7 @@ mod tests {
         assert_eq!(usage.percent, Some(Number(100.0 / 3000.0 * 100.0)));
         assert_eq!(context_usage(&messages, None), None);
         assert_eq!(context_usage(&messages, Some(&Model::default())), None);
-        assert_eq!(context_usage(&[], Some(&model)).unwrap().tokens, Some(0));
+        assert_eq!(context_usage::<AgentMessage>(&[], Some(&model)).unwrap().tokens, Some(0));
     }
 
     #[test]

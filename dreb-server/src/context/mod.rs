@@ -10,10 +10,12 @@ pub mod context_files;
 pub mod convert;
 pub mod estimate;
 pub mod project_state;
+mod prompt_source;
 pub mod system_prompt;
 
 pub use context_files::{ContextFile, ContextFiles};
 pub use convert::{ConvertOptions, to_llm_messages};
 pub use estimate::context_usage;
 pub use project_state::ProjectState;
+pub use prompt_source::{PromptOptions, PromptSource};
 pub use system_prompt::{PromptParts, PromptSources, ToolLine, system_prompt};
