@@ -3,8 +3,13 @@
 //! A [`Provider`] turns one [`ProviderRequest`] into a stream of [`StreamEvent`]s. It knows nothing of
 //! the agent: retries, aborts, queues and partial messages are the caller's.
 
+pub mod auth;
 pub mod catalog;
 mod jsonc;
+pub mod models;
+pub mod models_json;
+pub mod resolve;
+pub mod scripted;
 pub mod thinking;
 pub mod value_forms;
 
