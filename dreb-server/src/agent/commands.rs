@@ -216,7 +216,7 @@ impl AgentSession {
         let changed = self.with(|state| {
             state.wanted_thinking = level.clone();
             let reasoning = state.model.as_ref().is_some_and(|model| model.reasoning);
-            let level = state.model.as_ref().map_or(level, |model| thinking::clamp(model, &level));
+            let level = state.model.as_ref().map_or_else(|| level.clone(), |model| thinking::clamp(model, &level));
             if level == state.thinking {
                 return None;
             }

@@ -8,7 +8,7 @@ use protocol_schema::{AssistantMessage, ContentBlock};
 
 use super::arguments::ArgumentText;
 use crate::llm::StreamEvent;
-use crate::llm::partial_json::parse_arguments;
+use crate::llm::partial_json::parse_object;
 
 /// Text of a thinking block that the provider hides.
 const REDACTED_TEXT: &str = "[Reasoning redacted]";
@@ -76,7 +76,7 @@ impl Partial {
     pub fn into_message(mut self) -> AssistantMessage {
         for (block, content) in self.blocks.iter_mut().zip(&mut self.message.content) {
             if let (Some(arguments), ContentBlock::ToolCall(call)) = (block.arguments.take(), content) {
-                call.arguments = parse_arguments(arguments.text());
+                call.arguments = parse_object(arguments.text());
             }
         }
         self.message
@@ -88,7 +88,7 @@ impl Partial {
         let mut message = self.message.clone();
         for (block, content) in self.blocks.iter().zip(&mut message.content) {
             if let (Some(arguments), ContentBlock::ToolCall(call)) = (&block.arguments, content) {
-                call.arguments = parse_arguments(arguments.text());
+                call.arguments = parse_object(arguments.text());
             }
         }
         message
@@ -209,7 +209,7 @@ impl Partial {
                     return;
                 };
                 if let Some(ContentBlock::ToolCall(call)) = self.message.content.get_mut(index) {
-                    call.arguments = parse_arguments(arguments.as_deref().unwrap_or(streamed.text()));
+                    call.arguments = parse_object(arguments.as_deref().unwrap_or(streamed.text()));
                     call.thought_signature = thought_signature;
                     let call = call.clone();
                     self.close(index);

@@ -36,15 +36,12 @@ impl AgentSession {
             shell: ShellOptions {
                 cwd: self.cwd().to_path_buf(),
                 shell_path: settings.shell_path,
+                command_prefix: settings.shell_command_prefix,
                 environment: self.inner.environment.clone(),
             },
             temp_dir: self.inner.temp_dir.clone(),
         };
-        let line = match settings.shell_command_prefix {
-            Some(prefix) => format!("{prefix}\n{}", command.command),
-            None => command.command.clone(),
-        };
-        let result = run_user_command(&self.inner.children, &line, &options, cancel)
+        let result = run_user_command(&self.inner.children, &command.command, &options, cancel)
             .await
             .map_err(|error| CommandError::Failed(error.to_string()))?;
         let full_output_path = result.full_output_path.map(|path| path.to_string_lossy().into_owned());

@@ -45,8 +45,13 @@ pub fn has_provider(provider: &str) -> bool {
 /// One model of the catalog.
 #[must_use]
 pub fn find(provider: &str, id: &str) -> Option<Model> {
-    let start = format!("{{\"id\":{},", Value::from(id));
-    parse(lines_of(provider)?.lines().find(|line| line.starts_with(&start))?)
+    parse(line_of(provider, id)?)
+}
+
+/// Whether the catalog has this model.
+#[must_use]
+pub fn contains(provider: &str, id: &str) -> bool {
+    line_of(provider, id).is_some()
 }
 
 /// The models of one provider in the catalog's order; empty for an unknown provider.
@@ -97,6 +102,11 @@ fn provider_of(line: &'static str) -> Option<&'static str> {
 
 fn lines_of(provider: &str) -> Option<&'static str> {
     sections().iter().find(|section| section.provider == provider).map(|section| section.lines)
+}
+
+fn line_of(provider: &str, id: &str) -> Option<&'static str> {
+    let start = format!("{{\"id\":{},", Value::from(id));
+    lines_of(provider)?.lines().find(|line| line.starts_with(&start))
 }
 
 /// Price steps have no place in a model's `cost`; they are kept as `costTiers`.

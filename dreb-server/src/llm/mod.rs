@@ -4,8 +4,13 @@
 //! the agent: retries, aborts, queues and partial messages are the caller's.
 
 mod jsonc;
+pub mod auth;
 pub mod catalog;
+pub mod models;
+pub mod models_json;
 pub mod partial_json;
+pub mod resolve;
+pub mod scripted;
 pub mod sse;
 pub mod thinking;
 pub mod usage;
