@@ -182,8 +182,7 @@ impl AgentSession {
             .ok_or_else(|| ProviderError::other(format!("No API provider registered for api: {}", model.api)))?;
         let api_key =
             self.models().key(&model.provider).await.map_err(|error| ProviderError::other(error.to_string()))?;
-        let (messages, session_id) =
-            self.with(|state| (state.messages.clone(), state.log.session_id().to_owned()));
+        let (messages, session_id) = self.with(|state| (state.messages.clone(), state.log.session_id().to_owned()));
         let request = ProviderRequest {
             model: Arc::clone(model),
             system_prompt: Arc::clone(&run.system_prompt),

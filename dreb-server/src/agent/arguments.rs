@@ -61,14 +61,9 @@ enum Token {
     #[default]
     None,
     /// In a string; `escape` counts the characters of an unfinished escape, `start` is where it began.
-    Str {
-        escape: u8,
-        unicode: bool,
-    },
+    Str { escape: u8, unicode: bool },
     /// In a number or a literal that began here.
-    Word {
-        start: usize,
-    },
+    Word { start: usize },
 }
 
 impl ArgumentText {
@@ -247,7 +242,8 @@ mod tests {
         arguments.push(text);
         let mut out = Vec::new();
         arguments.write_completed(&mut out);
-        serde_json::from_slice(&out).unwrap_or_else(|error| panic!("{text:?} -> {:?}: {error}", String::from_utf8_lossy(&out)))
+        serde_json::from_slice(&out)
+            .unwrap_or_else(|error| panic!("{text:?} -> {:?}: {error}", String::from_utf8_lossy(&out)))
     }
 
     #[test]
@@ -291,7 +287,8 @@ mod tests {
         leaf.prop_recursive(4, 32, 5, |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
-                prop::collection::vec((".*", inner), 0..5).prop_map(|fields| Value::Object(fields.into_iter().collect())),
+                prop::collection::vec((".*", inner), 0..5)
+                    .prop_map(|fields| Value::Object(fields.into_iter().collect())),
             ]
         })
     }

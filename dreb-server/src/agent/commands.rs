@@ -181,7 +181,12 @@ impl AgentSession {
         let changed = self.with(|state| {
             let could_think = state.model.as_ref().is_some_and(|model| model.reasoning);
             state.model = Some(Arc::clone(&model));
-            let mut stored = vec![state.log.append(EntryBody::ModelChange { provider: provider.clone(), model_id: model_id.clone() }).durable];
+            let mut stored = vec![
+                state
+                    .log
+                    .append(EntryBody::ModelChange { provider: provider.clone(), model_id: model_id.clone() })
+                    .durable,
+            ];
             if !could_think && let Some(level) = self.settings().get().default_thinking_level() {
                 state.wanted_thinking = level;
             }

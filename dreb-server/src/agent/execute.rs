@@ -115,7 +115,8 @@ impl AgentSession {
             extra: Extra::new(),
         }))
         .await;
-        let message = ToolResultMessage::new(call.id, call.name, output.content, output.details, is_error, super::now_ms());
+        let message =
+            ToolResultMessage::new(call.id, call.name, output.content, output.details, is_error, super::now_ms());
         self.tell(Event::MessageStart(MessageStart {
             kind: Default::default(),
             message: AgentMessage::ToolResult(message.clone()),

@@ -44,6 +44,7 @@ use crate::tools::{Tool, ToolSettings};
 const ABORT_WAIT: Duration = Duration::from_secs(2);
 
 /// What a session is made of.
+#[derive(Debug)]
 pub struct SessionParts {
     /// Where events go.
     pub sink: Arc<dyn EventSink>,
@@ -124,10 +125,11 @@ impl AgentSession {
         };
         if let Some(model) = &state.model {
             // Entries before the first answer are only kept, so there is nothing to wait for.
-            drop(state.log.append(EntryBody::ModelChange {
-                provider: model.provider.clone(),
-                model_id: model.id.clone(),
-            }));
+            drop(
+                state
+                    .log
+                    .append(EntryBody::ModelChange { provider: model.provider.clone(), model_id: model.id.clone() }),
+            );
         }
         drop(state.log.append(EntryBody::ThinkingLevelChange { thinking_level: state.thinking.clone() }));
         Self {

@@ -339,7 +339,10 @@ mod tests {
              TextDelta ToolCallDelta TextEnd ToolCallDelta ToolCallDelta ToolCallEnd"
         );
         let message = partial.into_message();
-        assert_eq!(message.content[3].as_tool_call().unwrap().arguments, json!({"a": "x\ny", "b": [1]}).as_object().unwrap().clone());
+        assert_eq!(
+            message.content[3].as_tool_call().unwrap().arguments,
+            json!({"a": "x\ny", "b": [1]}).as_object().unwrap().clone()
+        );
         assert_eq!(message.content[2].as_text(), Some("a\u{2028}\\é\u{1}"));
     }
 

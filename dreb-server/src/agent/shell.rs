@@ -8,8 +8,8 @@ use protocol_schema::{AgentMessage, Extra};
 use tokio_util::sync::CancellationToken;
 
 use super::{AgentSession, CommandError};
-use crate::session::EntryBody;
 use crate::process::ShellOptions;
+use crate::session::EntryBody;
 use crate::tools::user_command::{UserCommandOptions, run_user_command};
 
 impl AgentSession {

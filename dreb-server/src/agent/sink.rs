@@ -24,7 +24,7 @@ pub struct ToolUpdate<'a> {
 ///
 /// The `emit` methods never wait and never lose anything; whoever produces much awaits
 /// [`ready`](Self::ready) first, which is how a slow reader slows the producers.
-pub trait EventSink: Send + Sync {
+pub trait EventSink: Send + Sync + std::fmt::Debug {
     /// Whether there is room for more right now.
     fn has_room(&self) -> bool;
 

@@ -23,9 +23,7 @@ impl CheckedTool {
 
     /// The arguments as the tool gets them, coerced to its schema where they can be.
     pub(super) fn check(&self, name: &str, arguments: &Map<String, Value>) -> Result<Map<String, Value>, String> {
-        self.validator
-            .get_or_init(|| Validator::new(&self.tool.definition().parameters))
-            .check(name, arguments)
+        self.validator.get_or_init(|| Validator::new(&self.tool.definition().parameters)).check(name, arguments)
     }
 }
 

@@ -15,42 +15,42 @@ use crate::rpc::input::DEFAULT_LINE_CAP;
 
 /// What the server was asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flags {
+pub(super) struct Flags {
     /// `--mode`, if it was a known word.
-    pub mode: Option<Mode>,
+    pub(super) mode: Option<Mode>,
     /// `--provider`; it counts together with `--model` only.
-    pub provider: Option<String>,
+    pub(super) provider: Option<String>,
     /// `--model`.
-    pub model: Option<String>,
+    pub(super) model: Option<String>,
     /// `--api-key`.
-    pub api_key: Option<String>,
+    pub(super) api_key: Option<String>,
     /// `--thinking`, if it was a known level.
-    pub thinking: Option<ThinkingLevel>,
+    pub(super) thinking: Option<ThinkingLevel>,
     /// `--no-session`.
-    pub no_session: bool,
+    pub(super) no_session: bool,
     /// `--session-dir`.
-    pub session_dir: Option<PathBuf>,
+    pub(super) session_dir: Option<PathBuf>,
     /// `--tools`, known names only; `None` means the default set.
-    pub tools: Option<Vec<String>>,
+    pub(super) tools: Option<Vec<String>>,
     /// `--system-prompt`: text or the path of a file.
-    pub system_prompt: Option<String>,
+    pub(super) system_prompt: Option<String>,
     /// `--append-system-prompt`: text or the path of a file.
-    pub append_system_prompt: Option<String>,
+    pub(super) append_system_prompt: Option<String>,
     /// `--event-detail`.
-    pub event_detail: EventDetail,
+    pub(super) event_detail: EventDetail,
     /// `--max-line-bytes`.
-    pub max_line_bytes: usize,
+    pub(super) max_line_bytes: usize,
     /// `--log-file`.
-    pub log_file: Option<PathBuf>,
+    pub(super) log_file: Option<PathBuf>,
     /// Messages and `@file` arguments.
-    pub messages: Vec<String>,
+    pub(super) messages: Vec<String>,
     /// What was wrong and left out; for standard error.
-    pub warnings: Vec<String>,
+    pub(super) warnings: Vec<String>,
 }
 
 /// Output mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub(super) enum Mode {
     /// JSON lines over standard input and output.
     Rpc,
     /// One-shot, plain text.
@@ -61,7 +61,7 @@ pub enum Mode {
 
 /// What the command line comes to.
 #[derive(Debug)]
-pub enum Parsed {
+pub(super) enum Parsed {
     /// Run with these flags.
     Run(Box<Flags>),
     /// Print this to standard output and exit with 0: help or version.
@@ -71,10 +71,10 @@ pub enum Parsed {
 }
 
 /// Tools that `--tools` may name.
-pub const TOOL_NAMES: &[&str] = &["read", "bash", "edit", "write", "grep", "find", "ls"];
+pub(super) const TOOL_NAMES: &[&str] = &["read", "bash", "edit", "write", "grep", "find", "ls"];
 
 /// Reads a command line; the first element is the program's name.
-pub fn parse(args: impl IntoIterator<Item = OsString>) -> Parsed {
+pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Parsed {
     let command = command();
     let mut warnings = Vec::new();
     let known = keep_known(&command, args, &mut warnings);
@@ -127,7 +127,11 @@ fn command() -> Command {
 }
 
 /// Takes out what clap would refuse: unknown flags, and value flags without a value.
-fn keep_known(command: &Command, args: impl IntoIterator<Item = OsString>, warnings: &mut Vec<String>) -> Vec<OsString> {
+fn keep_known(
+    command: &Command,
+    args: impl IntoIterator<Item = OsString>,
+    warnings: &mut Vec<String>,
+) -> Vec<OsString> {
     let mut args = args.into_iter();
     let mut kept: Vec<OsString> = args.next().into_iter().collect();
     let mut messages = Vec::new();

@@ -21,10 +21,8 @@ fn variables(text: &str) -> impl Iterator<Item = (String, String)> {
         let line = line.trim();
         let (name, value) = line.split_once('=').filter(|_| !line.starts_with('#'))?;
         let (name, value) = (name.trim(), value.trim());
-        let unquoted = ['"', '\'']
-            .into_iter()
-            .find_map(|quote| value.strip_prefix(quote)?.strip_suffix(quote))
-            .unwrap_or(value);
+        let unquoted =
+            ['"', '\''].into_iter().find_map(|quote| value.strip_prefix(quote)?.strip_suffix(quote)).unwrap_or(value);
         (!name.is_empty()).then(|| (name.to_owned(), unquoted.to_owned()))
     })
 }

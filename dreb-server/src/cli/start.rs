@@ -87,11 +87,8 @@ async fn open(
     warn_root();
     let (settings, warnings) = Settings::open(&paths);
     tell(&warnings);
-    let wires: Vec<Arc<dyn Provider>> = vec![
-        Arc::new(AnthropicMessages::new()),
-        Arc::new(OpenAiCompletions::new()),
-        Arc::new(ScriptedProvider::new()),
-    ];
+    let wires: Vec<Arc<dyn Provider>> =
+        vec![Arc::new(AnthropicMessages::new()), Arc::new(OpenAiCompletions::new()), Arc::new(ScriptedProvider::new())];
     let (models, warnings) = Models::open(&paths.agent_dir, environment.clone(), wires).await;
     tell(&warnings);
     let (model, thinking) = choose_model(flags, &settings, &models, &paths)?;

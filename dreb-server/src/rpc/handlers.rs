@@ -104,8 +104,14 @@ impl Reply<'_> {
 
     /// Like [`success`](Self::success) for data that is borrowed.
     fn data(&self, data: impl Serialize) {
-        let response =
-            ResponseOut { id: self.id, kind: "response", command: self.command, success: true, data: Some(data), error: None };
+        let response = ResponseOut {
+            id: self.id,
+            kind: "response",
+            command: self.command,
+            success: true,
+            data: Some(data),
+            error: None,
+        };
         self.output.line(|out| write_json(out, &response));
     }
 
