@@ -20,7 +20,8 @@ impl Limits {
     /// A limit in bytes only, for tools that count their results themselves.
     #[must_use]
     pub fn bytes_only() -> Self {
-        Self { lines: usize::MAX, bytes: MAX_BYTES }
+        // 2^53 - 1, the largest integer that every JSON reader takes exactly.
+        Self { lines: usize::MAX >> 11, bytes: MAX_BYTES }
     }
 }
 
@@ -107,7 +108,10 @@ pub fn truncate_tail(text: &str, limits: Limits) -> Truncation {
         if text.len() - line_start > limits.bytes {
             result.truncated_by = Some(TruncatedBy::Bytes);
             if kept_lines == 0 {
-                start = text.ceil_char_boundary(text.len().saturating_sub(limits.bytes));
+                start = text.len().saturating_sub(limits.bytes);
+                while !text.is_char_boundary(start) {
+                    start += 1;
+                }
                 kept_lines = 1;
                 result.last_line_partial = true;
             }
