@@ -3,7 +3,14 @@
 //! A [`Provider`] turns one [`ProviderRequest`] into a stream of [`StreamEvent`]s. It knows nothing of
 //! the agent: retries, aborts, queues and partial messages are the caller's.
 
+pub mod anthropic;
+pub mod cache_retention;
+pub mod copilot;
+pub mod history;
+pub mod http;
+pub mod openai_completions;
 pub mod partial_json;
+mod sink;
 pub mod sse;
 pub mod thinking;
 pub mod usage;
@@ -74,6 +81,8 @@ pub struct ProviderRequest {
     pub session_id: Option<String>,
     /// Thinking budgets by level from the settings, in tokens.
     pub thinking_budgets: BTreeMap<String, u64>,
+    /// How adaptive models show their thinking, `summarized` or `omitted`; `None` for `summarized`.
+    pub thinking_display: Option<String>,
 }
 
 /// A piece of an answer. Blocks have increasing indices from 0; several may be open at once.
