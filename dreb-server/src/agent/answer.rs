@@ -196,6 +196,7 @@ impl AgentSession {
             api_key,
             session_id: Some(session_id),
             thinking_budgets: run.thinking_budgets.clone(),
+            thinking_display: self.settings().get().thinking_display(&model.id),
         };
         Ok((provider, request))
     }

@@ -25,8 +25,7 @@ pub fn parse_object(text: &str) -> Map<String, Value> {
 /// Whether `text` is a whole JSON object, so that nothing but blanks can follow.
 #[must_use]
 pub fn is_whole_object(text: &str) -> bool {
-    text.trim_end().ends_with('}')
-        && serde_json::from_str::<Map<String, Value>>(&mend_surrogates(text)).is_ok()
+    text.trim_end().ends_with('}') && serde_json::from_str::<Map<String, Value>>(&mend_surrogates(text)).is_ok()
 }
 
 fn completed_object(text: &str) -> Map<String, Value> {
@@ -218,7 +217,8 @@ impl<'a> Completer<'a> {
         let end = self.rest.find([',', ']', '}', ' ', '\t', '\n', '\r']).unwrap_or(self.rest.len());
         let (token, rest) = self.rest.split_at(end);
         let cut_off = rest.is_empty();
-        let word = ["true", "false", "null"].into_iter().find(|word| *word == token || cut_off && word.starts_with(token));
+        let word =
+            ["true", "false", "null"].into_iter().find(|word| *word == token || cut_off && word.starts_with(token));
         if let Some(word) = word {
             self.out.push_str(word);
         } else {
@@ -273,7 +273,9 @@ mod tests {
 
     #[test]
     fn blank_broken_and_other_values_give_an_empty_object() {
-        for text in ["", " \n", "[1]", "\"x\"", "null", "tru", "{]", "{\"a\" 1", "{\"a\":1,,", "{\"a\":bad,", "{a:1}", "{,"] {
+        for text in
+            ["", " \n", "[1]", "\"x\"", "null", "tru", "{]", "{\"a\" 1", "{\"a\":1,,", "{\"a\":bad,", "{a:1}", "{,"]
+        {
             assert_eq!(parsed(text), json!({}), "{text}");
         }
     }

@@ -262,7 +262,9 @@ mod tests {
         let field = prop_oneof![Just("data"), Just("event"), Just("id"), Just("retry"), Just(""), Just("other")];
         let value = prop_oneof![".{0,12}".prop_map(String::into_bytes), prop::collection::vec(any::<u8>(), 0..8)];
         (field, prop_oneof![Just(""), Just(":"), Just(": ")], value, prop_oneof![Just("\n"), Just("\r"), Just("\r\n")])
-            .prop_map(|(field, colon, value, end)| [field.as_bytes(), colon.as_bytes(), &value, end.as_bytes()].concat())
+            .prop_map(|(field, colon, value, end)| {
+                [field.as_bytes(), colon.as_bytes(), &value, end.as_bytes()].concat()
+            })
     }
 
     proptest! {

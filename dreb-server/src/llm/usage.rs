@@ -63,7 +63,8 @@ mod tests {
 
     #[test]
     fn each_kind_has_its_price_and_the_total_is_the_sum() {
-        let prices = ModelCost { input: 3.0.into(), output: 15.0.into(), cache_read: 0.3.into(), cache_write: 3.75.into() };
+        let prices =
+            ModelCost { input: 3.0.into(), output: 15.0.into(), cache_read: 0.3.into(), cache_write: 3.75.into() };
         let usage = TokenCounts { input: 100, output: 20, cache_read: 1000, cache_write: 200 }.priced(&prices);
         assert_eq!(usage.total_tokens, Some(1320));
         assert_eq!(

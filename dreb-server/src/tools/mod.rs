@@ -3,8 +3,8 @@
 //! A tool gets checked arguments and a [`ToolContext`] and returns content for the model. Whether
 //! it may run, in which order results are told, and what the client sees is the agent's business.
 
-#[cfg(test)]
 mod listing;
+#[cfg(test)]
 mod testing;
 mod walk;
 pub mod bash;
