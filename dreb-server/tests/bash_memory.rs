@@ -1,5 +1,8 @@
 //! Memory of the `bash` tool under a huge output. A process of its own, so that nothing else counts.
 
+// A helper of a test may fail like the test itself.
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 use std::sync::Arc;
 

@@ -101,7 +101,7 @@ async fn a_tree_that_keeps_forking_is_ended() {
     .await;
     read_pids(&mut shell).await;
     shell.kill().await;
-    // Were one relay left, it would hold the pipe and go on writing.
+    // A relay that is left would hold the pipe.
     while shell.next_chunk().await.is_some() {}
     assert!(shell.is_at_eof());
 }
