@@ -201,8 +201,8 @@ async fn a_file_that_cannot_be_written_does_not_end_the_command() {
 #[tokio::test]
 async fn a_timeout_ends_every_process() {
     let fixture = fixture();
-    let error = fixture.call(json!({"command": SLEEPERS, "timeout": 0.5})).await.unwrap_err().0;
-    let output = error.strip_suffix("\n\nCommand timed out after 0.5 seconds").expect("the message");
+    let error = fixture.call(json!({"command": SLEEPERS, "timeout": 2.5})).await.unwrap_err().0;
+    let output = error.strip_suffix("\n\nCommand timed out after 2.5 seconds").expect("the message");
     let pids = pids(output);
     assert_eq!(pids.len(), 3);
     assert!(pids.iter().all(|&pid| !is_alive(pid)));
