@@ -163,7 +163,7 @@ mod tests {
                     "isError": false, "timestamp": 1 }),
                 1202,
             ),
-            (json!({ "role": "custom", "customType": "x", "content": [image], "display": true, "timestamp": 1 }), 1200),
+            (json!({ "role": "custom", "customType": "x", "content": "12345", "display": true, "timestamp": 1 }), 2),
             (
                 json!({ "role": "bashExecution", "command": "ls", "output": "abc", "cancelled": false,
                     "truncated": false, "timestamp": 1 }),
