@@ -56,6 +56,8 @@ fn bodies_are_typed() {
             from_hook: Some(false),
         })
     );
+    let fraction = SAMPLES[4].replace("151200", "151199.5");
+    assert_eq!(Entry::decode(&fraction).unwrap().body, entry.body);
     let start: Vec<_> = SAMPLES.iter().map(|line| Entry::decode(line).unwrap().body.is_start_entry()).collect();
     assert_eq!(start.iter().filter(|start| **start).count(), 2);
     let answers: Vec<_> = SAMPLES.iter().filter(|line| Entry::decode(line).unwrap().body.is_assistant()).collect();

@@ -112,6 +112,22 @@ async fn entries_that_nobody_awaits_are_written_in_order_until_the_close() {
 }
 
 #[tokio::test]
+async fn an_entry_follows_the_leaf_wherever_it_was_moved() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = SessionLog::create(options(folder.path())).unwrap();
+    let first = log.append(answer()).id;
+    log.append(user("left"));
+    assert!(!log.set_leaf(Some("gone")));
+    assert!(log.set_leaf(Some(&first)));
+    log.append(user("other"));
+    assert!(log.set_leaf(None));
+    log.append(user("root"));
+    log.close().await.unwrap();
+    let parents: Vec<_> = read(&log.path().unwrap())[1..].iter().map(|line| line["parentId"].clone()).collect();
+    assert_eq!(parents, [None, Some(first.as_str()), Some(&first), None].map(serde_json::Value::from));
+}
+
+#[tokio::test]
 async fn a_folder_of_ones_own_is_used_flat_and_relative_to_the_working_directory() {
     let folder = tempfile::tempdir().unwrap();
     for (dir, expected) in [("mine", folder.path().join("work/mine")), ("/abs/x", "/abs/x".into())] {
