@@ -1,4 +1,5 @@
 use pretty_assertions::assert_eq;
+use proptest::prelude::*;
 use protocol_schema::model::ModelCost;
 use serde_json::json;
 
@@ -280,6 +281,15 @@ fn scripts_lie_relative_to_the_file_and_need_no_key() {
     assert!(long.needs_no_key());
 }
 
+#[test]
+fn a_script_needs_its_file() {
+    assert_eq!(
+        complaint("scripted", json!({ "api": "scripted", "compat": {} })),
+        "Failed to load models.json: Provider scripted: \"baseUrl\" is required when defining custom models.\n\n\
+         File: /a/models.json"
+    );
+}
+
 #[tokio::test]
 async fn values_are_put_in_place_and_failures_named_without_them() {
     let (mut file, messages) = parse_value(&json!({ "providers": { "p": {
@@ -305,4 +315,53 @@ async fn values_are_put_in_place_and_failures_named_without_them() {
     assert_eq!(entry.overrides[0].1.headers, [("x-o".to_owned(), Secret::new("over"))]);
     let printed = format!("{file:?}");
     assert!(!printed.contains("secret-key") && !printed.contains("red\"") && printed.contains("x-var"));
+}
+
+/// Any JSON, made of the words that the file knows so that it gets far.
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "(scripted|text|image|a)?".prop_map(Value::from),
+    ];
+    let word = prop_oneof![
+        Just("providers"),
+        Just("models"),
+        Just("id"),
+        Just("api"),
+        Just("apiKey"),
+        Just("baseUrl"),
+        Just("cost"),
+        Just("input"),
+        Just("maxTokens"),
+        Just("contextWindow"),
+        Just("headers"),
+        Just("compat"),
+        Just("modelOverrides"),
+        Just("scripted"),
+        Just("p"),
+    ];
+    leaf.prop_recursive(6, 64, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::hash_map(word.clone().prop_map(str::to_owned), inner, 0..6).prop_map(Value::from_iter),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_file_is_survived_and_what_it_gives_is_whole(providers in any_json()) {
+        let (file, _) = parse_value(&json!({ "providers": providers }));
+        for entry in &file.providers {
+            for model in entry.own_models() {
+                prop_assert_eq!(&model.provider, &entry.name);
+                prop_assert!(!model.id.is_empty() && !model.api.is_empty() && !model.base_url.is_empty());
+                prop_assert!(model.context_window > 0 && model.max_tokens > 0);
+            }
+        }
+    }
 }
