@@ -6,6 +6,7 @@
 pub mod anthropic;
 pub mod cache_retention;
 pub mod copilot;
+pub mod effort;
 pub mod history;
 pub mod http;
 pub mod openai_completions;

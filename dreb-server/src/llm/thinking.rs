@@ -1,6 +1,7 @@
 //! Thinking levels: which a model has, and what a wish becomes.
 
 use protocol_schema::{Model, ThinkingLevel};
+use serde_json::Value;
 
 /// Levels from none to most.
 const LADDER: [ThinkingLevel; 6] = [
@@ -15,9 +16,12 @@ const LADDER: [ThinkingLevel; 6] = [
 /// GPT versions, as they stand in ids, that take the effort `xhigh`.
 const XHIGH_GPT: [&str; 5] = ["gpt-5.2", "gpt-5.3", "gpt-5.4", "gpt-5.5", "gpt-5.6"];
 
-/// Whether the model takes the level `xhigh`.
+/// Whether the model takes the level `xhigh`: by its id, or because its catalog entry says so.
 #[must_use]
 pub fn supports_xhigh(model: &Model) -> bool {
+    if model.extra.get("thinkingLevelMap").and_then(|map| map.get("xhigh")).is_some_and(Value::is_string) {
+        return true;
+    }
     if XHIGH_GPT.iter().any(|version| model.id.contains(version)) {
         return true;
     }
@@ -34,7 +38,8 @@ pub fn supports_xhigh(model: &Model) -> bool {
 /// Whether the model decides by itself how much it thinks, so that it gets an effort and no budget.
 #[must_use]
 pub fn is_adaptive(model: &Model) -> bool {
-    claude_version(&model.id).is_some_and(|(_, version)| version >= (4, 6))
+    let forced = model.compat.as_ref().and_then(|compat| compat.get("forceAdaptiveThinking"));
+    forced == Some(&Value::Bool(true)) || claude_version(&model.id).is_some_and(|(_, version)| version >= (4, 6))
 }
 
 /// The levels the model has, from `off` upwards.
@@ -104,6 +109,8 @@ fn short_number(text: &str) -> Option<(u32, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn model(provider: &str, id: &str, reasoning: bool) -> Model {
@@ -146,6 +153,18 @@ mod tests {
             let model = model(provider, id, true);
             assert_eq!((supports_xhigh(&model), is_adaptive(&model)), (xhigh, adaptive), "{id}");
         }
+    }
+
+    #[test]
+    fn a_catalog_entry_may_say_more_than_the_id() {
+        let mut model = model("anthropic", "claude-fable-5", true);
+        assert!(!supports_xhigh(&model) && !is_adaptive(&model));
+        model.extra.insert("thinkingLevelMap".into(), json!({ "xhigh": "xhigh", "off": null }));
+        model.compat = Some(json!({ "forceAdaptiveThinking": true }));
+        assert!(supports_xhigh(&model) && is_adaptive(&model));
+        model.extra.insert("thinkingLevelMap".into(), json!({ "xhigh": null }));
+        model.compat = Some(json!({ "forceAdaptiveThinking": false }));
+        assert!(!supports_xhigh(&model) && !is_adaptive(&model));
     }
 
     #[test]

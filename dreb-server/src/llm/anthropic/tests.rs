@@ -553,3 +553,30 @@ fn cache_marks_follow_the_retention() {
     let messages = body_of(request)["messages"].to_string();
     assert!(!messages.contains("cache_control"), "{messages}");
 }
+
+#[test]
+fn what_the_catalog_says_of_a_model_is_heeded() {
+    let body = |map: Value, level: &str| {
+        let mut model = Model { compat: Some(json!({"forceAdaptiveThinking": true})), ..model("") };
+        model.extra.insert("thinkingLevelMap".into(), map);
+        let body = body_of(ProviderRequest { thinking: level.into(), ..request(model) });
+        (body["thinking"]["type"].clone(), body["output_config"]["effort"].clone())
+    };
+    let map = || json!({"off": null, "minimal": null, "low": "lo", "xhigh": "xhigh", "max": "max"});
+    assert_eq!(body(map(), "off"), (Value::Null, Value::Null));
+    assert_eq!(body(map(), "minimal"), ("adaptive".into(), "lo".into()));
+    assert_eq!(body(map(), "medium"), ("adaptive".into(), "medium".into()));
+    assert_eq!(body(map(), "xhigh"), ("adaptive".into(), "max".into()));
+    assert_eq!(body(json!({"xhigh": "xhigh"}), "xhigh"), ("adaptive".into(), "xhigh".into()));
+    assert_eq!(body(json!({}), "xhigh"), ("adaptive".into(), "high".into()));
+
+    let compat = json!({"allowEmptySignature": true, "sendSessionAffinityHeaders": true});
+    let mut request = request(Model { compat: Some(compat), ..model("http://x") });
+    request.messages = vec![assistant(vec![thinking("why", "", None), ContentBlock::text("so")])];
+    let post = request::post(request.clone(), CacheRetention::Short).unwrap();
+    assert_eq!(post.headers["x-session-affinity"], "session");
+    assert_eq!(
+        body_of(request)["messages"][0]["content"][0],
+        json!({"type": "thinking", "thinking": "why", "signature": ""})
+    );
+}

@@ -118,6 +118,10 @@ fn thinking_is_asked_for_in_the_servers_way() {
         (kimi("auto"), "high", json!({"thinking": {"type": "enabled"}, "prompt_cache_key": "session"})),
         (kimi("off"), "high", json!({"thinking": {"type": "disabled"}, "prompt_cache_key": "session"})),
         (kimi("max"), "off", json!({"prompt_cache_key": "session"})),
+        (format("deepseek"), "high", json!({"reasoning_effort": "high", "thinking": {"type": "enabled"}})),
+        (format("deepseek"), "off", json!({"thinking": {"type": "disabled"}})),
+        (format("together"), "low", json!({"reasoning_effort": "low", "reasoning": {"enabled": true}})),
+        (format("together"), "off", json!({"reasoning": {"enabled": false}})),
     ] {
         assert_eq!(body(compat.clone(), level), expected, "{compat} {level}");
     }
@@ -340,4 +344,45 @@ fn prompts_of_claude_on_openrouter_are_marked_for_caching() {
     let messages = request::body(request)["messages"].clone();
     assert_eq!(messages[2]["content"], json!([{"type": "text", "text": "so", "cache_control": {"type": "ephemeral"}}]));
     assert_eq!(messages.to_string().matches("cache_control").count(), 1);
+}
+
+#[test]
+fn the_catalogs_words_for_levels_are_used() {
+    let efforts = |map: Value, level: &str, format: &str| {
+        let mut model = model("http://x", json!({"thinkingFormat": format}));
+        model.reasoning = true;
+        model.extra.insert("thinkingLevelMap".into(), map);
+        let body = request::body(ProviderRequest { thinking: level.into(), ..request(model) });
+        (body["reasoning_effort"].clone(), body["reasoning"].clone())
+    };
+    let map = || json!({"off": "none", "medium": null, "high": "top"});
+    assert_eq!(efforts(map(), "off", "openai"), ("none".into(), Value::Null));
+    assert_eq!(efforts(map(), "medium", "openai"), ("top".into(), Value::Null));
+    assert_eq!(efforts(map(), "low", "openai"), ("low".into(), Value::Null));
+    assert_eq!(efforts(map(), "high", "openrouter"), (Value::Null, json!({"effort": "top"})));
+    assert_eq!(efforts(json!({"off": null}), "off", "openrouter"), (Value::Null, Value::Null));
+}
+
+#[test]
+fn rarer_flags() {
+    let compat = json!({
+        "requiresReasoningContentOnAssistantMessages": true, "sendSessionAffinityHeaders": true,
+        "zaiToolStream": true, "cacheControlFormat": "anthropic"
+    });
+    let mut model = model("http://x", compat);
+    model.reasoning = true;
+    let mut request = request(model);
+    request.tools = Arc::new([ToolDefinition { name: "ls".into(), description: "".into(), parameters: json!({}) }]);
+    request.messages.push(assistant(vec![ContentBlock::text("so")]));
+    let headers = request::post(request.clone()).unwrap().headers;
+    assert_eq!(headers["x-session-affinity"], "session");
+    let body = request::body(request);
+    assert_eq!(body["tool_stream"], true);
+    assert_eq!(
+        body["messages"][2],
+        json!({
+            "role": "assistant", "reasoning_content": "",
+            "content": [{"type": "text", "text": "so", "cache_control": {"type": "ephemeral"}}]
+        })
+    );
 }
