@@ -102,9 +102,31 @@ impl Validator {
 /// The newest draft is right for nearly all schemas; an older one takes forms of `items` and the
 /// like that have changed. References to other documents are not followed.
 fn compile(schema: &Value) -> Result<jsonschema::Validator, String> {
-    let build = |options: jsonschema::ValidationOptions<'_>| options.should_validate_formats(true).build(schema);
+    let mut schema = schema.clone();
+    admit_null(&mut schema);
+    let build = |options: jsonschema::ValidationOptions<'_>| options.should_validate_formats(true).build(&schema);
     build(jsonschema::options())
         .or_else(|error| build(jsonschema::options().with_draft(Draft::Draft7)).map_err(|_| error.to_string()))
+}
+
+/// Makes `nullable`, which Ajv knows and the standard does not, a type.
+fn admit_null(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            if object.get("nullable") == Some(&Value::Bool(true))
+                && let Some(name @ Value::String(_)) = object.get("type")
+            {
+                let types = vec![name.clone(), Value::from("null")];
+                object.insert("type".to_owned(), Value::Array(types));
+            }
+            object
+                .iter_mut()
+                .filter(|(key, _)| !matches!(key.as_str(), "const" | "enum"))
+                .for_each(|(_, value)| admit_null(value));
+        }
+        Value::Array(schemas) => schemas.iter_mut().for_each(admit_null),
+        _ => {}
+    }
 }
 
 #[cfg(test)]

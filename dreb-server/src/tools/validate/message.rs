@@ -77,21 +77,44 @@ fn messages(schema: &Value, error: &ValidationError<'_>) -> Vec<String> {
         Kind::UnevaluatedProperties { unexpected } => {
             return vec!["must NOT have unevaluated properties".to_owned(); unexpected.len()];
         }
-        Kind::UniqueItems => match equal_items(error.instance()) {
-            Some((first, second)) => {
-                format!("must NOT have duplicate items (items ## {first} and {second} are identical)")
+        Kind::UniqueItems => {
+            let path = error.schema_path().as_str();
+            let array = schema.pointer(path.strip_suffix("/uniqueItems").unwrap_or(path));
+            match equal_items(error.instance(), array.is_some_and(has_scalar_items)) {
+                Some((one, other)) => {
+                    format!("must NOT have duplicate items (items ## {one} and {other} are identical)")
+                }
+                None => "must NOT have duplicate items".to_owned(),
             }
-            None => "must NOT have duplicate items".to_owned(),
-        },
+        }
         _ => error.to_string(),
     };
     vec![message]
 }
 
-/// The pair that Ajv names: the last item that has an equal one before it, and the nearest such.
-fn equal_items(value: &Value) -> Option<(usize, usize)> {
+/// The pair that Ajv names: of items of any type the last that has an equal one before it, and the nearest
+/// such; of scalars the last that has an equal one behind it, named second.
+fn equal_items(value: &Value, are_scalars: bool) -> Option<(usize, usize)> {
     let items = value.as_array()?;
-    (0..items.len()).rev().find_map(|last| Some((items[..last].iter().rposition(|item| *item == items[last])?, last)))
+    (0..items.len()).rev().find_map(|index| {
+        let is_equal = |other: &Value| *other == items[index];
+        let other = if are_scalars {
+            index + 1 + items[index + 1..].iter().position(is_equal)?
+        } else {
+            items[..index].iter().rposition(is_equal)?
+        };
+        Some((other, index))
+    })
+}
+
+/// Whether an array schema declares the type of its items and that is neither object nor array.
+fn has_scalar_items(schema: &Value) -> bool {
+    let is_scalar = |name: &Value| !matches!(name.as_str(), Some("object" | "array") | None);
+    match schema.get("items").and_then(|items| items.get("type")) {
+        Some(Value::Array(names)) => !names.is_empty() && names.iter().all(is_scalar),
+        Some(name) => is_scalar(name),
+        None => false,
+    }
 }
 
 fn text(value: &Value) -> String {

@@ -82,6 +82,7 @@ fn scalars_are_converted_to_the_type_asked_for() {
         (json!({"type": ["number", "null"]}), json!("4"), json!(4)),
         (json!({"type": ["string", "number"]}), json!(4), json!(4)),
         (json!({"type": "string", "nullable": true}), json!(4), json!("4")),
+        (json!({"type": "string", "nullable": true}), json!(null), json!(null)),
         (json!({"type": "array", "items": {"type": "number"}}), json!(["1", 2]), json!([1, 2])),
         (json!({"prefixItems": [{"type": "number"}], "items": {"type": "string"}}), json!(["1", 2]), json!([1, "2"])),
         (
@@ -148,6 +149,12 @@ fn messages_are_those_of_ajv() {
             json!([1, 2, 1]),
             "v: must NOT have duplicate items (items ## 0 and 2 are identical)",
         ),
+        (
+            json!({"uniqueItems": true, "items": {"type": "number"}}),
+            json!([1, 2, 1]),
+            "v: must NOT have duplicate items (items ## 2 and 0 are identical)",
+        ),
+        (json!({"type": "string", "nullable": true}), json!([]), "v: must be string"),
         (json!({"minProperties": 1}), json!({}), "v: must NOT have fewer than 1 properties"),
         (json!({"maxProperties": 0}), json!({"a": 1}), "v: must NOT have more than 0 properties"),
         (json!({"additionalProperties": false}), json!({"a": 1}), "v: must NOT have additional properties"),
