@@ -1,19 +1,38 @@
-//! What the README shows is what is built here.
+//! What the README shows is what is here.
 
 use pretty_assertions::assert_eq;
 
 const README: &str = include_str!("../../README.md");
 
-#[test]
-fn the_program_of_the_readme_is_the_minimal_example() {
-    let (_, rest) = README.split_once("```rust\n").unwrap();
-    let (program, _) = rest.split_once("```\n").unwrap();
-    assert_eq!(program, include_str!("../src/bin/minimal.rs"));
+fn block(language: &str) -> &'static str {
+    let (_, rest) = README.split_once(&format!("```{language}\n")).unwrap();
+    rest.split_once("```\n").unwrap().0
 }
 
 #[test]
-fn the_readme_names_every_command() {
-    for command in dreb_client::protocol::COMMANDS {
-        assert!(README.contains(&format!("`{}`", command.name)), "{}", command.name);
+fn programs_are_those_of_the_examples() {
+    assert_eq!(block("rust"), include_str!("../src/bin/minimal.rs"));
+    assert_eq!(block("python"), include_str!("../python/ask.py"));
+    assert_eq!(block("js"), include_str!("../node/ask.mjs"));
+}
+
+#[test]
+fn every_command_is_named() {
+    let missing: Vec<_> = dreb_client::protocol::COMMANDS
+        .iter()
+        .map(|command| command.name)
+        .filter(|name| !README.contains(&format!("`{name}`")))
+        .collect();
+    assert_eq!(missing, Vec::<&str>::new());
+}
+
+#[test]
+fn linked_files_are_there() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let targets = README.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
+    let local: Vec<_> = targets.filter(|target| !target.contains("://")).collect();
+    assert!(local.len() > 4);
+    for target in local {
+        assert!(root.join(target).exists(), "{target}");
     }
 }
