@@ -5,9 +5,8 @@ use std::process::{Command, Output};
 use pretty_assertions::assert_eq;
 
 fn quickstart(args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
-    command.args(args).env_remove("DREB_LOG").env_remove("DREB_CODING_AGENT_DIR");
-    command.output().unwrap()
+    let run = Command::new(env!("CARGO_BIN_EXE_quickstart")).args(args).env_remove("DREB_LOG").output();
+    run.unwrap_or_else(|error| panic!("the quickstart does not start: {error}"))
 }
 
 #[test]

@@ -128,6 +128,6 @@ async fn work(client: &RpcClient, view: &mut View<std::io::Stdout>) -> Result<Ru
 
 /// An error and what led to it.
 fn with_causes(error: &dyn Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
+    let causes = std::iter::successors(Some(error), |error| (*error).source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
