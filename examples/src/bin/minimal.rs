@@ -30,5 +30,8 @@ async fn ask(question: &str) -> Result<(), Box<dyn Error>> {
     let outcome = client.prompt_and_wait(question).await?;
     client.shutdown().await;
     printer.await??;
-    outcome.error_message().map_or(Ok(()), |error| Err(error.into()))
+    match outcome.error_message() {
+        Some(error) => Err(error.into()),
+        None => Ok(()),
+    }
 }

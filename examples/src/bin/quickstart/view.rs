@@ -7,8 +7,7 @@ use std::io::{self, IsTerminal, Write};
 
 use dreb_client::protocol::content::joined_text;
 use dreb_client::protocol::event::{ToolExecutionEnd, ToolExecutionStart};
-use dreb_client::protocol::message::AgentMessage;
-use dreb_client::protocol::{AssistantMessageEvent, Event, Usage};
+use dreb_client::protocol::{AgentMessage, AssistantMessageEvent, Event, Usage};
 
 /// Lines of a tool's output that are shown.
 const OUTPUT_LINES: usize = 12;
