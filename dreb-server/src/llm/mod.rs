@@ -10,6 +10,7 @@ pub mod auth;
 pub mod cache_retention;
 pub mod catalog;
 pub mod copilot;
+pub mod effort;
 pub mod history;
 pub mod http;
 pub mod models;
