@@ -36,7 +36,6 @@ fn every_type_is_read_and_written_back_byte_for_byte() {
 const USER: &str = r#"{"type":"message","id":"c4d2e8f1","parentId":"7be1900d","timestamp":"2026-02-03T10:15:41.002Z","message":{"role":"user","content":[{"type":"text","text":"List the crates"}],"timestamp":1770113741000}}"#;
 
 #[test]
-#[ignore = "protocol_schema::Content cannot read a list of blocks yet"]
 fn a_message_of_blocks_is_read_and_written_back_byte_for_byte() {
     let entry = Entry::decode(USER).unwrap();
     assert_eq!(String::from_utf8(entry.encode().unwrap()).unwrap(), USER);
