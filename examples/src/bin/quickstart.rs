@@ -1,3 +1,0 @@
-//! Quickstart.
-
-fn main() {}
