@@ -83,3 +83,20 @@ pub fn text(message: &Value) -> String {
     let blocks = message["content"].as_array().map_or(&[][..], Vec::as_slice);
     blocks.iter().filter_map(|block| block["text"].as_str()).collect()
 }
+
+/// How a run begins that a prompt starts.
+pub const BEGIN: &[&str] = &["agent_start", "turn_start", "S(user)", "E(user)"];
+/// An answer of one text in one piece.
+pub const SAY: &[&str] = &["S(assistant)", "U:text_start", "U:text_delta", "U:text_end", "E(assistant)"];
+/// A user message between turns.
+pub const USER: &[&str] = &["S(user)", "E(user)"];
+/// The result of a tool.
+pub const RESULT: &[&str] = &["S(toolResult)", "E(toolResult)"];
+/// How a run ends after which nothing follows.
+pub const END: &[&str] = &["turn_end", "agent_end", "agent_settled"];
+
+/// Joins pieces of a sequence.
+#[must_use]
+pub fn sequence(pieces: &[&[&str]]) -> Vec<String> {
+    pieces.concat().into_iter().map(str::to_owned).collect()
+}

@@ -34,6 +34,7 @@ pub struct Launch<'a> {
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
     cwd: PathBuf,
+    user: Option<u32>,
     check: Check,
 }
 
@@ -53,6 +54,7 @@ impl<'a> Launch<'a> {
             arguments: vec!["--mode".into(), "rpc".into()],
             environment: home.environment(),
             cwd: home.cwd(),
+            user: None,
             check: Check::All,
         }
     }
@@ -93,6 +95,20 @@ impl<'a> Launch<'a> {
         self
     }
 
+    /// Runs this file instead of the binary under test.
+    #[must_use]
+    pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = program.into();
+        self
+    }
+
+    /// Runs it as this user and the group of the same number, which takes a caller that is root.
+    #[must_use]
+    pub fn user(mut self, user: u32) -> Self {
+        self.user = Some(user);
+        self
+    }
+
     /// Checks only every hundredth `message_update`, for answers of many megabytes of them.
     #[must_use]
     pub fn check_few_updates(mut self) -> Self {
@@ -106,6 +122,9 @@ impl<'a> Launch<'a> {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env_clear().envs(self.environment.iter().cloned()).current_dir(&self.cwd);
         command.kill_on_drop(true);
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
         command
     }
 
@@ -479,6 +498,28 @@ impl Server {
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
         self.own_processes().iter().map(Process::cpu_time).sum()
+    }
+
+    /// Waits until the server has used no processor time for a second, as when it waits for a client
+    /// that does not read, and returns the most memory it had until then, in bytes.
+    ///
+    /// # Panics
+    ///
+    /// It did not come to rest within its [`LIFETIME`].
+    pub async fn until_at_rest(&self) -> u64 {
+        const STEP: Duration = Duration::from_millis(100);
+        let mut largest = 0;
+        let mut used = self.cpu_time();
+        let mut quiet = 0;
+        while quiet < 10 {
+            assert!(Instant::now() < self.end, "the server does not come to rest");
+            tokio::time::sleep(STEP).await;
+            largest = largest.max(self.memory());
+            let now = self.cpu_time();
+            quiet = if now == used { quiet + 1 } else { 0 };
+            used = now;
+        }
+        largest
     }
 
     /// Its home folder.

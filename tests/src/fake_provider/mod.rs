@@ -162,6 +162,11 @@ impl FakeProvider {
         self.shared.lock().script.extend(replies);
     }
 
+    /// Forgets the replies nobody asked for yet.
+    pub fn clear(&self) {
+        self.shared.lock().script.clear();
+    }
+
     /// All requests so far.
     #[must_use]
     pub fn requests(&self) -> Vec<Request> {
