@@ -25,6 +25,16 @@ impl Environment {
     pub fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
+
+    /// This environment with `defaults` added for the names that are not set.
+    #[must_use]
+    pub fn with_defaults(mut self, defaults: impl Iterator<Item = (String, String)>) -> Self {
+        let variables = Arc::make_mut(&mut self.variables);
+        for (name, value) in defaults {
+            variables.entry(name).or_insert(value);
+        }
+        self
+    }
 }
 
 impl FromIterator<(String, String)> for Environment {

@@ -17,3 +17,5 @@ pub mod tools;
 
 /// Version of the server, as `--version` and `get_version` give it.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+pub use cli::run_from_args;

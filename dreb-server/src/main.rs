@@ -1,3 +1,7 @@
 //! The `dreb` binary.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    dreb_server::run_from_args(std::env::args_os()).into()
+}

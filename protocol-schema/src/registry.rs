@@ -102,9 +102,8 @@ macro_rules! commands {
             }, )*
         ];
 
-        /// A decoded command.
+        /// A decoded command. Exhaustive on purpose: a new command must not compile without a handler.
         #[derive(Debug, Clone, PartialEq)]
-        #[non_exhaustive]
         pub enum Request {
             $( #[doc = concat!("`", $name, "`.")] $command($command), )*
         }

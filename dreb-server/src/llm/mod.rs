@@ -3,6 +3,26 @@
 //! A [`Provider`] turns one [`ProviderRequest`] into a stream of [`StreamEvent`]s. It knows nothing of
 //! the agent: retries, aborts, queues and partial messages are the caller's.
 
+mod jsonc;
+mod sink;
+pub mod anthropic;
+pub mod auth;
+pub mod cache_retention;
+pub mod catalog;
+pub mod copilot;
+pub mod history;
+pub mod http;
+pub mod models;
+pub mod models_json;
+pub mod openai_completions;
+pub mod partial_json;
+pub mod resolve;
+pub mod scripted;
+pub mod sse;
+pub mod thinking;
+pub mod usage;
+pub mod value_forms;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -69,6 +89,8 @@ pub struct ProviderRequest {
     pub session_id: Option<String>,
     /// Thinking budgets by level from the settings, in tokens.
     pub thinking_budgets: BTreeMap<String, u64>,
+    /// How adaptive models show their thinking, `summarized` or `omitted`; `None` for `summarized`.
+    pub thinking_display: Option<String>,
 }
 
 /// A piece of an answer. Blocks have increasing indices from 0; several may be open at once.

@@ -3,6 +3,29 @@
 //! A tool gets checked arguments and a [`ToolContext`] and returns content for the model. Whether
 //! it may run, in which order results are told, and what the client sees is the agent's business.
 
+mod listing;
+#[cfg(test)]
+mod testing;
+mod walk;
+pub mod bash;
+pub mod blocking;
+pub mod diff;
+pub mod edit;
+pub mod file_locks;
+pub mod find;
+pub mod grep;
+pub mod image;
+pub mod ls;
+pub mod os_error;
+pub mod path;
+pub mod read;
+pub mod safe_write;
+pub mod terminal;
+pub mod truncate;
+pub mod user_command;
+pub mod validate;
+pub mod write;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -125,4 +148,30 @@ pub trait Tool: Send + Sync + fmt::Debug {
         arguments: Map<String, Value>,
         context: ToolContext,
     ) -> BoxFuture<'static, Result<ToolOutput, ToolError>>;
+}
+
+/// The tools for files: read, edit, write, grep, find, ls.
+#[must_use]
+pub fn file_tools() -> Vec<Arc<dyn Tool>> {
+    vec![
+        Arc::new(read::ReadTool::new()),
+        Arc::new(edit::EditTool::new()),
+        Arc::new(write::WriteTool::new()),
+        Arc::new(grep::GrepTool::new()),
+        Arc::new(find::FindTool::new()),
+        Arc::new(ls::LsTool::new()),
+    ]
+}
+
+/// The arguments of a call as the tool's own type. They fit the schema already, so this fails only
+/// where a tool's schema and type disagree.
+fn parse_arguments<T: serde::de::DeserializeOwned>(arguments: Map<String, Value>) -> Result<T, ToolError> {
+    serde_json::from_value(Value::Object(arguments))
+        .map_err(|error| ToolError::new(format!("Invalid arguments: {error}")))
+}
+
+/// A count that a model gave as a number: at least `least`, without its fraction.
+fn count(number: Option<f64>, default: usize, least: usize) -> usize {
+    // The cast takes what is out of range to the nearest end.
+    number.map_or(default, |number| (number as usize).max(least))
 }
