@@ -4,7 +4,7 @@
 //! belongs to another one. So it is looked up in the target folder the tests were built into. Cargo
 //! leaves a dependency file beside it (`dreb.d`) that names every source it was made from; if the
 //! binary is missing or older than one of them, `cargo build` is run with the profile of the tests,
-//! by one test process while the others wait. `DREB_TEST_BIN` names a binary to be used instead.
+//! by one test process while the others wait; cargo then decides. `DREB_TEST_BIN` names a binary to be used instead.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -67,12 +67,18 @@ impl Layout {
 
     fn fresh_binary(&self) -> PathBuf {
         let binary = self.folder().join("dreb");
-        let lock = OpenOptions::new().create(true).append(true).open(self.folder().join("dreb-tests.lock"));
-        let lock = lock.expect("the target folder can be written");
+        let stamp = self.folder().join("dreb-tests.stamp");
+        let is_new = !stamp.exists();
+        let lock = OpenOptions::new().create(true).append(true).open(stamp).expect("the target folder can be written");
         // Held until the end of the function; test processes that come later find the binary fresh.
-        let _lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, error): (File, _)| error).unwrap();
-        if !is_fresh(&binary) {
+        let lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, error): (File, _)| error).unwrap();
+        // A file that was just made says nothing about the binary.
+        let stamp = if is_new { None } else { lock.metadata().and_then(|meta| meta.modified()).ok() };
+        let stamp = stamp.unwrap_or(SystemTime::UNIX_EPOCH);
+        if !is_fresh(&binary, stamp) {
+            let begun = SystemTime::now();
             self.build();
+            lock.set_modified(begun).expect("an own file can be touched");
         }
         binary
     }
@@ -97,9 +103,11 @@ impl Layout {
     }
 }
 
-/// Whether the binary is there and no source it was made from is newer.
-fn is_fresh(binary: &Path) -> bool {
+/// Whether the binary is there and no source it was made from is newer, or newer than `stamp`: then
+/// cargo last found that there was nothing to do, although some file had been touched.
+fn is_fresh(binary: &Path, stamp: SystemTime) -> bool {
     let Some(built) = modified(binary) else { return false };
+    let built = built.max(stamp);
     let Ok(rule) = fs::read_to_string(binary.with_extension("d")) else { return false };
     let manifests = ["Cargo.toml", "Cargo.lock", "dreb-server/Cargo.toml", "protocol-schema/Cargo.toml"];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -158,13 +166,15 @@ mod tests {
             let time = SystemTime::now() + std::time::Duration::from_secs(seconds);
             File::create(path(name)).unwrap().set_modified(time).unwrap();
         };
-        assert!(!is_fresh(&path("dreb")), "missing");
+        let never = SystemTime::UNIX_EPOCH;
+        assert!(!is_fresh(&path("dreb"), never), "missing");
         set("dreb", 60);
-        assert!(!is_fresh(&path("dreb")), "no dependency file");
+        assert!(!is_fresh(&path("dreb"), never), "no dependency file");
         set("a.rs", 30);
         fs::write(path("dreb.d"), format!("dreb: {}\n", path("a.rs").display())).unwrap();
-        assert!(is_fresh(&path("dreb")));
+        assert!(is_fresh(&path("dreb"), never));
         set("a.rs", 90);
-        assert!(!is_fresh(&path("dreb")), "older");
+        assert!(!is_fresh(&path("dreb"), never), "older");
+        assert!(is_fresh(&path("dreb"), SystemTime::now() + std::time::Duration::from_secs(120)), "checked since");
     }
 }
