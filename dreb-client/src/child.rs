@@ -280,7 +280,7 @@ mod tests {
         let plain = root.join("plain");
         assert_eq!(
             look(Some(&plain), None, None, path.clone()),
-            [format!("{}: EACCES: Permission denied", plain.display())]
+            [format!("{}: Permission denied (os error 13)", plain.display())]
         );
         let missing = root.join("missing");
         let told = look(None, Some(missing.clone()), None, path);

@@ -1,6 +1,9 @@
 //! Content blocks of messages.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 /// Fields of an object that this version does not know, kept in their order.
@@ -127,13 +130,37 @@ impl ContentBlock {
 }
 
 /// Content that may be a plain string or a list of blocks.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum Content {
     /// Plain text.
     Text(String),
     /// Blocks.
     Blocks(Vec<ContentBlock>),
+}
+
+/// By hand, for serde's untagged reading goes through a buffer that blocks cannot be read from.
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrBlocks;
+        impl<'de> Visitor<'de> for TextOrBlocks {
+            type Value = Content;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of content blocks")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Content, E> {
+                Ok(Content::Text(text.to_owned()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Content, A::Error> {
+                let mut blocks = Vec::new();
+                while let Some(block) = seq.next_element()? {
+                    blocks.push(block);
+                }
+                Ok(Content::Blocks(blocks))
+            }
+        }
+        deserializer.deserialize_any(TextOrBlocks)
+    }
 }
 
 impl Content {
@@ -160,4 +187,22 @@ impl Content {
 #[must_use]
 pub fn joined_text(blocks: &[ContentBlock], separator: &str) -> String {
     blocks.iter().filter_map(ContentBlock::as_text).collect::<Vec<_>>().join(separator)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_is_a_string_or_blocks() {
+        for text in
+            [r#""hi""#, r#"[{"type":"text","text":"hi"},{"type":"image","data":"AA==","mimeType":"image/png"}]"#]
+        {
+            let content: Content = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::to_string(&content).unwrap(), text);
+            let again: Content = serde_json::from_value(serde_json::to_value(&content).unwrap()).unwrap();
+            assert_eq!(again, content);
+        }
+        assert!(serde_json::from_str::<Content>("5").is_err());
+    }
 }

@@ -14,6 +14,8 @@ use crate::agent::{AgentSession, SessionParts};
 use crate::context::{PromptOptions, PromptSource};
 use crate::environment::{Environment, Paths};
 use crate::llm::anthropic::AnthropicMessages;
+use crate::llm::cache_retention::CacheRetention;
+use crate::llm::http::{HttpClient, HttpOptions};
 use crate::llm::models::Models;
 use crate::llm::openai_completions::OpenAiCompletions;
 use crate::llm::resolve::{self, ResolveError, StartWishes};
@@ -87,8 +89,12 @@ async fn open(
     warn_root();
     let (settings, warnings) = Settings::open(&paths);
     tell(&warnings);
-    let wires: Vec<Arc<dyn Provider>> =
-        vec![Arc::new(AnthropicMessages::new()), Arc::new(OpenAiCompletions::new()), Arc::new(ScriptedProvider::new())];
+    let http = HttpClient::new(HttpOptions::default());
+    let wires: Vec<Arc<dyn Provider>> = vec![
+        Arc::new(AnthropicMessages::new(http.clone(), CacheRetention::from_environment(&environment))),
+        Arc::new(OpenAiCompletions::new(http)),
+        Arc::new(ScriptedProvider::new()),
+    ];
     let (models, warnings) = Models::open(&paths.agent_dir, environment.clone(), wires).await;
     tell(&warnings);
     let (model, thinking) = choose_model(flags, &settings, &models, &paths)?;

@@ -142,10 +142,12 @@ impl Collector {
                 if depth < RULES_DEPTH {
                     self.add_rules(&path, depth + 1);
                 }
-            } else if path.extension().is_some_and(|extension| extension == "md") && path.is_file() {
-                if let Some(content) = self.read(&path).filter(|content| !is_for_paths(content)) {
-                    self.take(path, &content);
-                }
+            } else if path.extension().is_some_and(|extension| extension == "md")
+                && path.is_file()
+                && let Some(content) = self.read(&path)
+                && !is_for_paths(&content)
+            {
+                self.take(path, &content);
             }
         }
     }

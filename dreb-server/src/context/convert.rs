@@ -107,10 +107,20 @@ mod tests {
     use pretty_assertions::assert_eq;
     use serde_json::{Value, json};
 
+    fn decode(value: &Value) -> AgentMessage {
+        AgentMessage::from_json(&value.to_string()).unwrap()
+    }
+
+    fn convert_all(messages: &[AgentMessage], block_images: bool) -> Value {
+        serde_json::to_value(to_llm_messages(messages, ConvertOptions { block_images })).unwrap()
+    }
+
     fn converted(messages: &[Value], block_images: bool) -> Value {
-        let messages: Vec<_> =
-            messages.iter().map(|value| AgentMessage::from_json(&value.to_string()).unwrap()).collect();
-        serde_json::to_value(to_llm_messages(&messages, ConvertOptions { block_images })).unwrap()
+        convert_all(&messages.iter().map(decode).collect::<Vec<_>>(), block_images)
+    }
+
+    fn image() -> ContentBlock {
+        ContentBlock::Image(protocol_schema::ImageContent::new("AA", "image/png"))
     }
 
     fn bash(fields: Value) -> Value {
@@ -162,12 +172,13 @@ mod tests {
                 "The earlier part of this conversation was compacted. This summary stands in its place:\n\n<summary>\n## Goal\n</summary>"
             )
         );
-        let image = json!({ "type": "image", "data": "AA", "mimeType": "image/png" });
-        let custom = |content| json!({ "role": "custom", "customType": "x", "content": content, "display": true, "timestamp": 7 });
-        assert_eq!(converted(&[custom(json!("note"))], false), user_text("note"));
+        let note = json!({ "role": "custom", "customType": "x", "content": "note", "display": true, "timestamp": 7 });
+        assert_eq!(converted(std::slice::from_ref(&note), false), user_text("note"));
+        let AgentMessage::Custom(mut custom) = decode(&note) else { panic!() };
+        custom.content = Content::Blocks(vec![image()]);
         assert_eq!(
-            converted(&[custom(json!([image]))], false),
-            json!([{ "role": "user", "content": [image], "timestamp": 7 }])
+            to_llm_messages(&[AgentMessage::Custom(custom)], ConvertOptions::default()),
+            [AgentMessage::User(UserMessage::new(vec![image()], 7))]
         );
     }
 
@@ -179,21 +190,24 @@ mod tests {
 
     #[test]
     fn blocked_images_become_one_text_per_row() {
-        let image = json!({ "type": "image", "data": "AA", "mimeType": "image/png" });
-        let blocked = json!({ "type": "text", "text": "Image reading is disabled." });
-        let text = json!({ "type": "text", "text": "t" });
-        let user = |content| json!({ "role": "user", "content": content, "timestamp": 1 });
-        let result = |content| {
-            json!({ "role": "toolResult", "toolCallId": "c", "toolName": "read", "content": content,
-            "isError": false, "timestamp": 1 })
+        let text = || ContentBlock::text("t");
+        let blocked = || ContentBlock::text("Image reading is disabled.");
+        let user = |blocks| AgentMessage::User(UserMessage::new(blocks, 1));
+        let result = |blocks| {
+            AgentMessage::ToolResult(protocol_schema::ToolResultMessage::new("c", "read", blocks, None, false, 1))
         };
+        let convert =
+            |messages: &[AgentMessage], block_images| to_llm_messages(messages, ConvertOptions { block_images });
         assert_eq!(
-            converted(&[user(json!([image, image, text, image])), result(json!([text, image]))], true),
-            json!([user(json!([blocked, text, blocked])), result(json!([text, blocked]))])
+            convert(&[user(vec![image(), image(), text(), image()]), result(vec![text(), image()])], true),
+            [user(vec![blocked(), text(), blocked()]), result(vec![text(), blocked()])]
         );
-        assert_eq!(converted(&[user(json!([image]))], false), json!([user(json!([image]))]));
-        assert_eq!(converted(&[user(json!("plain"))], true), json!([user(json!("plain"))]));
+        let unchanged = [user(vec![image()]), result(vec![image(), image()])];
+        assert_eq!(convert(&unchanged, false), unchanged);
+        let plain = json!({ "role": "user", "content": "plain", "timestamp": 1 });
+        assert_eq!(converted(std::slice::from_ref(&plain), true), json!([plain]));
         // Equal texts of the user are nobody's business.
-        assert_eq!(converted(&[user(json!([text, text]))], true), json!([user(json!([text, text]))]));
+        let texts = [user(vec![text(), text()])];
+        assert_eq!(convert(&texts, true), texts);
     }
 }

@@ -83,7 +83,7 @@ pub fn system_prompt(parts: &PromptParts) -> String {
     if !parts.context_files.is_empty() {
         blocks.push("# Project Context\n\nInstructions of the user and the project. Follow them.".to_owned());
         for file in &parts.context_files {
-            blocks.push(format!("## {}\n\n{}", file.path.display(), file.content));
+            blocks.push(format!("## {}\n\n{}", file.path.display(), file.content.trim()));
         }
     }
     blocks.extend(parts.sections.iter().cloned());

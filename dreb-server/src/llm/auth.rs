@@ -154,30 +154,37 @@ fn credential(value: &Value) -> Option<Credential> {
     }
 }
 
-/// Makes the folder (mode 0700) and in it an empty `auth.json` (mode 0600) if they are missing, and
-/// reads the file. An existing file is never written.
+/// Reads `auth.json`. If it is missing, an empty one (mode 0600) is made, and its folder (mode 0700).
+/// An existing file is never written.
 ///
 /// # Errors
 ///
-/// The file can neither be read nor made.
+/// There is a file and it cannot be read.
 pub fn open_file(path: &Path) -> io::Result<String> {
-    match std::fs::read(path) {
-        Ok(bytes) => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
+    let read = || std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    match read() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
+        read => return read,
     }
+    match make_file(path) {
+        // Another process was faster.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => read(),
+        // A read-only home has no stored credentials to lose.
+        made => {
+            if let Err(error) = made {
+                tracing::debug!(path = %path.display(), %error, "auth.json could not be made");
+            }
+            Ok("{}".to_owned())
+        }
+    }
+}
+
+fn make_file(path: &Path) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
-    match std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Ok(mut file) => {
-            file.write_all(b"{}")?;
-            Ok("{}".to_owned())
-        }
-        // Another process was faster.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => std::fs::read_to_string(path),
-        Err(error) => Err(error),
-    }
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(b"{}")
 }
 
 #[cfg(test)]
@@ -277,6 +284,7 @@ mod tests {
         std::fs::write(&path, "broken {").unwrap();
         assert_eq!(open_file(&path).unwrap(), "broken {");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "broken {");
-        assert!(open_file(Path::new("/proc/none/auth.json")).is_err());
+        assert_eq!(open_file(Path::new("/proc/none/auth.json")).unwrap(), "{}", "a folder that cannot be made");
+        assert!(open_file(folder.path()).is_err(), "a folder is no file");
     }
 }

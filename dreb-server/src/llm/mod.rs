@@ -3,21 +3,22 @@
 //! A [`Provider`] turns one [`ProviderRequest`] into a stream of [`StreamEvent`]s. It knows nothing of
 //! the agent: retries, aborts, queues and partial messages are the caller's.
 
-mod jsonc;
-mod sink;
 pub mod anthropic;
 pub mod auth;
 pub mod cache_retention;
 pub mod catalog;
 pub mod copilot;
+pub mod effort;
 pub mod history;
 pub mod http;
+mod jsonc;
 pub mod models;
 pub mod models_json;
 pub mod openai_completions;
 pub mod partial_json;
 pub mod resolve;
 pub mod scripted;
+mod sink;
 pub mod sse;
 pub mod thinking;
 pub mod usage;

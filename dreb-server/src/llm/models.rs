@@ -121,10 +121,13 @@ impl Models {
             let script = script.map(|path| std::path::absolute(&path).unwrap_or(path));
             (read_files(&models_file, &auth_file), EnvironmentKeys::look_up(variables), script)
         });
-        // The task is never cancelled; should it panic, the panic belongs to the caller.
         let (files, environment_keys, script) = match read.await {
             Ok(read) => read,
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // Cancelled: the runtime is going away, and this future with it.
+                Err(_) => std::future::pending().await,
+            },
         };
         let Files { models: (mut file, mut messages), models_stamp, auth: (credentials, more), auth_stamp } = files;
         messages.extend(more);

@@ -41,7 +41,10 @@ named!(Model, Arc<Model>, ModelName);
 
 /// Whether the words are the same but for their case.
 fn same(one: &str, other: &str) -> bool {
-    one == other || one.to_lowercase() == other.to_lowercase()
+    if one.is_ascii() && other.is_ascii() {
+        return one.eq_ignore_ascii_case(other);
+    }
+    one.to_lowercase() == other.to_lowercase()
 }
 
 fn only<T>(mut found: impl Iterator<Item = T>) -> Option<T> {

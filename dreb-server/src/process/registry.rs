@@ -51,9 +51,15 @@ impl Children {
     /// An empty registry.
     #[must_use]
     pub fn new() -> Self {
+        // Asked of the process itself, since that is where children inherit from.
+        Self::below(std::env::var(TAG_VARIABLE).ok())
+    }
+
+    /// An empty registry of a process that runs under these tags.
+    pub(super) fn below(outer_tags: Option<String>) -> Self {
         Self {
             tag_prefix: format!("{}.", uuid::Uuid::new_v4().simple()),
-            outer_tags: std::env::var(TAG_VARIABLE).ok().filter(|tags| !tags.is_empty()),
+            outer_tags: outer_tags.filter(|tags| !tags.is_empty()),
             server: Leader::new(i32::try_from(std::process::id()).unwrap_or(0)),
             state: Mutex::default(),
         }

@@ -101,7 +101,7 @@ async fn a_tree_that_keeps_forking_is_ended() {
     .await;
     read_pids(&mut shell).await;
     shell.kill().await;
-    // Were one relay left, it would hold the pipe and go on writing.
+    // A relay that is left would hold the pipe.
     while shell.next_chunk().await.is_some() {}
     assert!(shell.is_at_eof());
 }
@@ -266,4 +266,28 @@ async fn other_programs_are_children_too() {
     assert_eq!(child.wait().await.unwrap().code(), None);
     tree.release();
     assert!(children.is_empty());
+}
+
+#[tokio::test]
+async fn tags_of_outer_servers_are_handed_down() {
+    let outer = Arc::new(Children::new());
+    let mut shell = start(&outer, &format!("echo ${TAG_VARIABLE}")).await;
+    let outer_tag = read_all(&mut shell).await.trim().to_owned();
+    let _ = shell.finish();
+
+    // A server below the outer one leaves an orphan behind, under tags of its own.
+    let inner = Arc::new(Children::below(Some(outer_tag.clone())));
+    let mut shell = start(&inner, &format!("(setsid sleep 1000 & echo $!); echo ${TAG_VARIABLE}; echo ready")).await;
+    let mut output = String::new();
+    while !output.contains("ready\n") {
+        output.push_str(std::str::from_utf8(&shell.next_chunk().await.unwrap()).unwrap());
+    }
+    let (pid, tags) = output.split_once('\n').unwrap();
+    let pid: i32 = pid.parse().unwrap();
+    assert!(tags.starts_with(&format!("{outer_tag}:")), "{tags}");
+    assert!(is_alive(pid));
+
+    assert_eq!(outer.kill_all(), 0);
+    assert!(!is_alive(pid));
+    drop(shell);
 }

@@ -5,6 +5,9 @@
 //! Out of reach are only daemons that cleared their environment as well. Off Linux only the group is
 //! known.
 
+// Start times and tags are told apart by means of /proc only.
+#![cfg_attr(not(target_os = "linux"), allow(dead_code))]
+
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -14,7 +17,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 #[cfg(target_os = "linux")]
-use self::linux::{members, start_time};
+use self::linux::{Found, find, start_time};
 
 /// Environment variable that marks the descendants of a child: tags joined by `:`, outermost first.
 pub const TAG_VARIABLE: &str = "DREB_PROCESS_TAG";
@@ -109,29 +112,40 @@ impl Target {
     #[cfg(target_os = "linux")]
     fn kill_once(&self) -> usize {
         // A process that is killed takes along the link to its children, and one that runs may fork
-        // behind our back. So all are stopped first, until no new one turns up.
-        let mut stopped = std::collections::HashSet::new();
+        // behind our back. So all are stopped first, until no new one turns up. A signal to a group
+        // reaches all its members at once, so that those cannot slip through by forking.
+        let mut stopped = Found::default();
         for _ in 0..MAX_STOP_ROUNDS {
-            let mut found_new = false;
-            for process in members(self) {
-                if stopped.insert(process) {
-                    found_new = true;
+            let found = find(self);
+            let mut is_new = false;
+            for group in found.groups {
+                if stopped.groups.insert(group) {
+                    is_new = true;
                     // EPERM and ESRCH alike mean that nothing can be done here.
+                    let _ = killpg(Pid::from_raw(group), Signal::SIGSTOP);
+                }
+            }
+            for process in found.processes {
+                if stopped.processes.insert(process) {
+                    is_new = true;
                     let _ = kill(Pid::from_raw(process.pid), Signal::SIGSTOP);
                 }
             }
-            if !found_new {
+            if !is_new {
                 break;
             }
         }
-        for process in &stopped {
+        for &group in &stopped.groups {
+            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+        }
+        for process in &stopped.processes {
             if start_time(process.pid) == process.start {
                 let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
             }
         }
         // Without /proc there is no start time, and the group is all that is known.
         let unseen = self.leaders.iter().copied().filter(|leader| leader.start == 0);
-        stopped.len() + Self::kill_groups(unseen)
+        stopped.processes.len() + Self::kill_groups(unseen)
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -146,138 +160,4 @@ fn start_time(_: i32) -> u64 {
 }
 
 #[cfg(target_os = "linux")]
-mod linux {
-    use std::collections::{HashMap, HashSet};
-    use std::fs;
-
-    use super::{Leader, TAG_VARIABLE, Tag, Target};
-
-    /// One process as `/proc/<pid>/stat` shows it.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    struct Process {
-        id: Leader,
-        parent: i32,
-        group: i32,
-        is_dead: bool,
-    }
-
-    /// Start of a process in clock ticks since boot, 0 if there is none.
-    pub(super) fn start_time(pid: i32) -> u64 {
-        read_process(pid).map_or(0, |process| process.id.start)
-    }
-
-    /// The living processes of a target, found in one pass over `/proc`.
-    pub(super) fn members(target: &Target) -> Vec<Leader> {
-        let own_pid = i32::try_from(std::process::id()).unwrap_or(0);
-        let processes: Vec<Process> =
-            all_pids().filter(|&pid| pid > 1 && pid != own_pid).filter_map(read_process).collect();
-        let since = target.since.start;
-        let groups = living_groups(target, &processes);
-
-        let mut chosen: HashSet<i32> = processes
-            .iter()
-            .filter(|process| process.id.start >= since)
-            .filter(|process| {
-                target.leaders.contains(&process.id)
-                    || groups.contains(&process.group)
-                    || has_tag(process.id.pid, &target.tag)
-            })
-            .map(|process| process.id.pid)
-            .collect();
-
-        let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
-        for process in &processes {
-            children.entry(process.parent).or_default().push(*process);
-        }
-        let mut open: Vec<i32> = chosen.iter().copied().collect();
-        while let Some(pid) = open.pop() {
-            for child in children.get(&pid).into_iter().flatten() {
-                if child.id.start >= since && chosen.insert(child.id.pid) {
-                    open.push(child.id.pid);
-                }
-            }
-        }
-        processes
-            .iter()
-            .filter(|process| !process.is_dead && chosen.contains(&process.id.pid))
-            .map(|process| process.id)
-            .collect()
-    }
-
-    /// Process groups of the leaders, without those whose number now belongs to someone else: a
-    /// number is given away again only when leader and group are gone.
-    fn living_groups(target: &Target, processes: &[Process]) -> HashSet<i32> {
-        let starts: HashMap<i32, u64> = processes.iter().map(|process| (process.id.pid, process.id.start)).collect();
-        target
-            .leaders
-            .iter()
-            .filter(|leader| starts.get(&leader.pid).is_none_or(|&start| start == leader.start))
-            .map(|leader| leader.pid)
-            .collect()
-    }
-
-    fn all_pids() -> impl Iterator<Item = i32> {
-        fs::read_dir("/proc").into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-    }
-
-    fn read_process(pid: i32) -> Option<Process> {
-        parse_stat(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-    }
-
-    /// Reads a `stat` line. The name, in parentheses, may hold spaces and parentheses itself.
-    fn parse_stat(pid: i32, line: &str) -> Option<Process> {
-        let (_, rest) = line.rsplit_once(") ")?;
-        let mut fields = rest.split(' ');
-        let state = fields.next()?;
-        let parent = fields.next()?.parse().ok()?;
-        let group = fields.next()?.parse().ok()?;
-        // Field 22 of the line, counted from 1; the three above are 3, 4 and 5.
-        let start = fields.nth(16)?.parse().ok()?;
-        let is_dead = matches!(state, "Z" | "X" | "x");
-        Some(Process { id: Leader { pid, start }, parent, group, is_dead })
-    }
-
-    /// Whether the environment a process was started with has the tag. Not readable means no.
-    fn has_tag(pid: i32, tag: &Tag) -> bool {
-        let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return false };
-        environment
-            .split(|&byte| byte == 0)
-            .filter_map(|variable| variable.strip_prefix(TAG_VARIABLE.as_bytes())?.strip_prefix(b"="))
-            .any(|value| tag.is_in(value))
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use super::*;
-
-        #[test]
-        fn a_stat_line_is_read_past_an_odd_name() {
-            let line = "42 (a) b (c) S 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1 2";
-            let process = parse_stat(42, line).unwrap();
-            let expected = Process { id: Leader { pid: 42, start: 98765 }, parent: 7, group: 42, is_dead: false };
-            assert_eq!(process, expected);
-            assert_eq!(parse_stat(42, "42 (cut"), None);
-        }
-
-        #[test]
-        fn a_reused_number_is_no_longer_a_group_of_ours() {
-            let stranger = Process { id: Leader { pid: 9, start: 50 }, parent: 1, group: 9, is_dead: false };
-            let target = |start| Target {
-                leaders: vec![Leader { pid: 9, start }],
-                tag: Tag::Exact("none".into()),
-                since: Leader { pid: 9, start },
-            };
-            assert!(living_groups(&target(40), &[stranger]).is_empty());
-            assert_eq!(living_groups(&target(50), &[stranger]), HashSet::from([9]));
-            assert_eq!(living_groups(&target(40), &[]), HashSet::from([9]));
-        }
-
-        #[test]
-        fn tags_are_compared_whole() {
-            assert!(Tag::Exact("b.1".into()).is_in(b"a.1:b.1"));
-            assert!(!Tag::Exact("b.1".into()).is_in(b"a.1:b.12"));
-            assert!(Tag::Prefix("b.".into()).is_in(b"a.1:b.12"));
-            assert!(!Tag::Prefix("b.".into()).is_in(b"ab.1"));
-        }
-    }
-}
+mod linux;

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use protocol_schema::message::CustomMessage;
-use protocol_schema::{AgentMessage, Content, Extra, ThinkingLevel};
+use protocol_schema::{AgentMessage, Content, Extra, Number, ThinkingLevel};
 use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -393,7 +393,8 @@ impl Fields {
             "compaction" => EntryBody::Compaction(Compaction {
                 summary: self.take("summary")?,
                 first_kept_entry_id: self.take("firstKeptEntryId")?,
-                tokens_before: self.take("tokensBefore")?,
+                // An extension may have computed a fraction; the cast saturates.
+                tokens_before: self.take::<Number>("tokensBefore")?.0.round() as u64,
                 details: self.take("details")?,
                 from_hook: self.take("fromHook")?,
             }),

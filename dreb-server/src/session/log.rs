@@ -229,6 +229,12 @@ impl SessionLog {
         &self.tree
     }
 
+    /// Moves the leaf without storing anything; `None` is the place before the first entry. Returns
+    /// whether there is such an entry.
+    pub fn set_leaf(&mut self, id: Option<&str>) -> bool {
+        self.tree.set_leaf(id)
+    }
+
     /// All entries of all branches, in file order.
     #[must_use]
     pub fn entries(&self) -> &[Arc<Entry>] {

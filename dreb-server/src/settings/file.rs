@@ -102,7 +102,11 @@ pub fn update(path: &Path, change: impl Fn(&mut Map<String, Value>)) -> Result<M
         let mut settings = load_once(path)?;
         change(&mut settings);
         let text = serde_json::to_vec_pretty(&settings).map_err(|error| failed(error.into()))?;
-        if replace(path, &text, || lock.is_safe()).map_err(failed)? {
+        if let Some(folder) = replace(path, &text, || lock.is_safe()).map_err(failed)? {
+            // Others wait for the lock no longer than they must.
+            drop(lock);
+            // Some file systems cannot; the rename itself has happened.
+            let _ = File::open(folder).and_then(|folder| folder.sync_all());
             return Ok(settings);
         }
     }
@@ -110,8 +114,8 @@ pub fn update(path: &Path, change: impl Fn(&mut Map<String, Value>)) -> Result<M
 }
 
 /// Replaces a file in one step; whoever reads it sees the old or the new content, whole. Does nothing
-/// and returns `false` if `go_on` says no at the last moment.
-fn replace(path: &Path, content: &[u8], go_on: impl FnOnce() -> bool) -> io::Result<bool> {
+/// and returns `None` if `go_on` says no at the last moment, else the folder the file is in.
+fn replace(path: &Path, content: &[u8], go_on: impl FnOnce() -> bool) -> io::Result<Option<PathBuf>> {
     // A link stays a link: what it points to is replaced.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let folder = target.parent().unwrap_or(Path::new("."));
@@ -129,10 +133,8 @@ fn replace(path: &Path, content: &[u8], go_on: impl FnOnce() -> bool) -> io::Res
     }
     file.as_file().sync_all()?;
     if !go_on() {
-        return Ok(false);
+        return Ok(None);
     }
     file.persist(&target).map_err(|error| error.error)?;
-    // Some file systems cannot; the rename itself has happened.
-    let _ = File::open(folder).and_then(|folder| folder.sync_all());
-    Ok(true)
+    Ok(Some(folder.to_path_buf()))
 }

@@ -137,10 +137,8 @@ fn remove_stale(path: &Path) {
     let mut aside = path.as_os_str().to_owned();
     aside.push(format!(".{}", std::process::id()));
     let aside = PathBuf::from(aside);
-    if fs::rename(path, &aside).is_ok() {
-        if is_stale(&aside) || fs::rename(&aside, path).is_err() {
-            let _ = fs::remove_dir(&aside);
-        }
+    if fs::rename(path, &aside).is_ok() && (is_stale(&aside) || fs::rename(&aside, path).is_err()) {
+        let _ = fs::remove_dir(&aside);
     }
 }
 

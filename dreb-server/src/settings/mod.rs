@@ -70,7 +70,7 @@ struct Inner {
     project_path: PathBuf,
     state: RwLock<State>,
     /// Writers of this process take turns here rather than at the lock.
-    turn: tokio::sync::Mutex<()>,
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -98,7 +98,7 @@ impl Settings {
             global_path: paths.agent_dir.join("settings.json"),
             project_path: paths.cwd.join(".dreb").join("settings.json"),
             state: RwLock::default(),
-            turn: tokio::sync::Mutex::default(),
+            turn: Arc::default(),
         };
         let warnings = inner.load("startup");
         (Self { inner: Arc::new(inner) }, warnings)
@@ -131,11 +131,13 @@ impl Settings {
 
     /// Reads both files again, and returns warnings as [`open`](Self::open) does.
     pub async fn reload(&self) -> Vec<String> {
-        let _turn = self.inner.turn.lock().await;
+        let turn = self.inner.take_turn().await;
         let inner = Arc::clone(&self.inner);
-        tokio::task::spawn_blocking(move || inner.load("reload"))
-            .await
-            .unwrap_or_else(|error| vec![format!("Warning (reload): {error}")])
+        let work = move || {
+            let _turn = turn;
+            inner.load("reload")
+        };
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| vec![format!("Warning (reload): {error}")])
     }
 
     /// Changes settings in the global file: each change is a key, or a path of keys joined by dots,
@@ -158,12 +160,14 @@ impl Settings {
     ///
     /// As [`update`](Self::update).
     pub async fn update_paths(&self, changes: Vec<(Vec<String>, Value)>) -> Result<(), SettingsError> {
-        let _turn = self.inner.turn.lock().await;
+        let turn = self.inner.take_turn().await;
         if self.inner.read().global.error.is_some() {
             return Err(SettingsError::Corrupt(Scope::Global));
         }
         let inner = Arc::clone(&self.inner);
         tokio::task::spawn_blocking(move || {
+            // Here, for the work goes on when the caller no longer waits for it.
+            let _turn = turn;
             let values = file::update(&inner.global_path, |values| merge::apply(values, &changes))?;
             inner.replace_global(values);
             Ok(())
@@ -178,6 +182,10 @@ impl Settings {
 }
 
 impl Inner {
+    async fn take_turn(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        Arc::clone(&self.turn).lock_owned().await
+    }
+
     fn read(&self) -> std::sync::RwLockReadGuard<'_, State> {
         // Nothing panics while it writes; if it did, the state would still be whole.
         self.state.read().unwrap_or_else(PoisonError::into_inner)

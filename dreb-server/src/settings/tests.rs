@@ -127,6 +127,20 @@ async fn writes_keep_unknown_keys_their_order_and_what_others_wrote() {
 }
 
 #[tokio::test]
+async fn an_update_that_nobody_waits_for_is_whole_and_keeps_its_turn() {
+    let home = Home::new();
+    let (settings, _) = Settings::open(&home.paths);
+    let changes = [("a", json!(1))];
+    let mut update = Box::pin(settings.update(&changes));
+    // One poll starts the work, then the caller goes away.
+    assert!(futures_util::poll!(&mut update).is_pending());
+    drop(update);
+    settings.update(&[("b", json!(2))]).await.unwrap();
+    assert_eq!(home.global(), "{\n  \"a\": 1,\n  \"b\": 2\n}");
+    assert_eq!(settings.get().value("a"), Some(&json!(1)));
+}
+
+#[tokio::test]
 async fn keys_with_dots_have_a_way_in() {
     let home = Home::new();
     let (settings, _) = Settings::open(&home.paths);

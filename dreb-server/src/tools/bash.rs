@@ -325,7 +325,7 @@ fn truncate(tail: &Tail) -> Truncation {
 fn details(truncation: &Truncation, saved: &SavedOutput) -> Value {
     json!({
         "truncation": truncation.truncated.then_some(truncation),
-        "fullOutputPath": saved.path.as_ref().filter(|_| truncation.truncated),
+        "fullOutputPath": saved.path.as_ref().filter(|_| truncation.truncated).map(|path| path.display().to_string()),
     })
 }
 

@@ -22,6 +22,8 @@ use crate::llm::ToolDefinition;
 const DEFAULT_LIMIT: usize = 100;
 /// More lines around a match than a result can show are not worth their memory.
 const MAX_CONTEXT: usize = 10_000;
+/// Memory for the longest line of a file, in bytes; a file with a longer one counts as unreadable.
+const MAX_LINE_BYTES: usize = 256 * 1024 * 1024;
 /// Most unreadable files that are named.
 const MAX_UNREADABLE_SHOWN: usize = 20;
 
@@ -106,7 +108,12 @@ fn grep(arguments: &Arguments, cwd: &Path, abort: &Abort) -> Result<ToolOutput, 
     let matcher = matcher(arguments)?;
     let context = count(arguments.context, 0, 0).min(MAX_CONTEXT);
     let limit = count(arguments.limit, DEFAULT_LIMIT, 1);
-    let mut searcher = SearcherBuilder::new().line_number(true).before_context(context).after_context(context).build();
+    let mut searcher = SearcherBuilder::new()
+        .line_number(true)
+        .before_context(context)
+        .after_context(context)
+        .heap_limit(Some(MAX_LINE_BYTES))
+        .build();
     let mut found = Found::new(limit);
     let mut unreadable = Vec::new();
 

@@ -4,6 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use image::codecs::jpeg::JpegEncoder;
 use image::imageops::FilterType;
+use image::metadata::Orientation;
 use image::{DynamicImage, ExtendedColorType, ImageDecoder, ImageEncoder, ImageFormat, ImageReader, RgbImage};
 
 use super::ToolError;
@@ -18,6 +19,8 @@ pub const OMITTED: &str = "[Image omitted: could not be resized below the inline
 const MAX_SIDE: u32 = 2000;
 /// The base64 text must be shorter than this, in bytes.
 const MAX_BASE64: usize = 4 * 1024 * 1024 + 512 * 1024;
+/// Largest image in memory, in bytes.
+const MAX_DECODED: u64 = 512 * 1024 * 1024;
 /// Tried in turn when a PNG is too large.
 const JPEG_QUALITIES: [u8; 5] = [80, 85, 70, 55, 40];
 
@@ -124,10 +127,13 @@ pub fn fit(data: Vec<u8>, format: Format, abort: &Abort) -> Result<Option<Fitted
 
 /// Decodes the (first) image and turns it upright as its EXIF data says.
 fn decode(data: &[u8], format: Format) -> Option<DynamicImage> {
-    // The library's default limits keep a small file from becoming gigabytes of pixels.
     let mut decoder =
         ImageReader::with_format(std::io::Cursor::new(data), format.library_format()).into_decoder().ok()?;
-    let orientation = decoder.orientation().ok()?;
+    // A small file may claim gigabytes of pixels.
+    if decoder.total_bytes() > MAX_DECODED {
+        return None;
+    }
+    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     let mut image = DynamicImage::from_decoder(decoder).ok()?;
     image.apply_orientation(orientation);
     (image.width() > 0 && image.height() > 0).then_some(image)
@@ -306,6 +312,15 @@ pub(super) mod tests {
         let mut data = png(40, 40);
         data.truncate(50);
         assert_eq!(fit(data, Format::Png, &no_abort()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_small_file_cannot_claim_all_memory() {
+        let mut data = encode(&RgbImage::new(8, 8).into(), ImageFormat::Jpeg);
+        // Height and width in the start-of-frame segment.
+        let frame = data.windows(2).position(|marker| marker == [0xff, 0xc0]).unwrap();
+        data[frame + 5..frame + 9].copy_from_slice(&[0xff, 0xdc, 0xff, 0xdc]);
+        assert_eq!(fit(data, Format::Jpeg, &no_abort()).unwrap(), None);
     }
 
     #[test]

@@ -3,10 +3,6 @@
 //! A tool gets checked arguments and a [`ToolContext`] and returns content for the model. Whether
 //! it may run, in which order results are told, and what the client sees is the agent's business.
 
-mod listing;
-#[cfg(test)]
-mod testing;
-mod walk;
 pub mod bash;
 pub mod blocking;
 pub mod diff;
@@ -15,15 +11,19 @@ pub mod file_locks;
 pub mod find;
 pub mod grep;
 pub mod image;
+mod listing;
 pub mod ls;
 pub mod os_error;
 pub mod path;
 pub mod read;
 pub mod safe_write;
 pub mod terminal;
+#[cfg(test)]
+mod testing;
 pub mod truncate;
 pub mod user_command;
 pub mod validate;
+mod walk;
 pub mod write;
 
 use std::fmt;

@@ -8,6 +8,7 @@ use reqwest::Url;
 use serde_json::{Map, Value, json};
 
 use crate::llm::cache_retention::CacheRetention;
+use crate::llm::effort::{self, Effort};
 use crate::llm::history::{self, Target, clean, is_blank, sanitized_id};
 use crate::llm::http::{ErrorStyle, Headers, Post};
 use crate::llm::{ProviderError, ProviderRequest, ToolDefinition, copilot, thinking};
@@ -60,6 +61,9 @@ fn headers(model: &Model, messages: &[AgentMessage], request: &ProviderRequest) 
     if let (Some(key), false) = (key, is_bearer) {
         headers.set_key("x-api-key", key)?;
     }
+    if let (Some(session), true) = (&request.session_id, compat_flag(model, "sendSessionAffinityHeaders")) {
+        headers.set("x-session-affinity", session)?;
+    }
     headers.add_model(model)?;
     if let (Some(key), true) = (key, is_bearer) {
         // After the model's headers: one stored there may be of an older token.
@@ -84,11 +88,14 @@ pub(super) fn body(request: ProviderRequest, retention: CacheRetention) -> Value
     let model = request.model.clone();
     let cache_control = cache_control(&model, retention);
     let Thinking { max_tokens, thinking, effort } = Thinking::of(&request);
-    let images = model.input.iter().any(|kind| kind == "image");
+    let form = Form {
+        images: model.input.iter().any(|kind| kind == "image"),
+        unsigned_thinking: compat_flag(&model, "allowEmptySignature"),
+    };
     let history = history::prepare(request.messages, &model, &AnthropicTarget);
     let mut body = json!({
         "model": model.wire_model_id.as_ref().unwrap_or(&model.id),
-        "messages": messages(history, images, cache_control.as_ref()),
+        "messages": messages(history, form, cache_control.as_ref()),
         "max_tokens": max_tokens,
         "stream": true,
     });
@@ -155,7 +162,7 @@ fn tool(tool: &ToolDefinition) -> Value {
 struct Thinking {
     max_tokens: u64,
     thinking: Option<Value>,
-    effort: Option<&'static str>,
+    effort: Option<String>,
 }
 
 impl Thinking {
@@ -165,18 +172,15 @@ impl Thinking {
         if !model.reasoning {
             return plain(None);
         }
-        let disabled = Some(json!({"type": "disabled"}));
+        // A model that always thinks refuses to be told not to.
+        let can_be_off = effort::of(model, &ThinkingLevel::Off) != Effort::AlwaysOn;
+        let disabled = can_be_off.then(|| json!({"type": "disabled"}));
         if request.thinking == ThinkingLevel::Off {
             return plain(disabled);
         }
         if thinking::is_adaptive(model) {
             let display = request.thinking_display.as_deref().unwrap_or("summarized");
-            let effort = match &request.thinking {
-                ThinkingLevel::Minimal | ThinkingLevel::Low => "low",
-                ThinkingLevel::Medium => "medium",
-                ThinkingLevel::Xhigh if thinking::supports_xhigh(model) => "max",
-                _ => "high",
-            };
+            let effort = adaptive_effort(model, &request.thinking);
             return Self { effort: Some(effort), ..plain(Some(json!({"type": "adaptive", "display": display}))) };
         }
         let level = if request.thinking == ThinkingLevel::Xhigh { &ThinkingLevel::High } else { &request.thinking };
@@ -196,6 +200,24 @@ impl Thinking {
     }
 }
 
+/// The effort that an adaptive model takes for a level.
+fn adaptive_effort(model: &Model, level: &ThinkingLevel) -> String {
+    if *level == ThinkingLevel::Xhigh && thinking::supports_xhigh(model) {
+        // The highest level means all the model can do, also where an effort `xhigh` lies below.
+        return match (effort::most(model), effort::of(model, level)) {
+            (Some(word), _) | (None, Effort::Word(word)) => word,
+            _ => "max".to_owned(),
+        };
+    }
+    let level = if *level == ThinkingLevel::Xhigh { &ThinkingLevel::High } else { level };
+    match (effort::of(model, level), level) {
+        (Effort::Word(word), _) => word,
+        (_, ThinkingLevel::Minimal | ThinkingLevel::Low) => "low".to_owned(),
+        (_, ThinkingLevel::Medium) => "medium".to_owned(),
+        _ => "high".to_owned(),
+    }
+}
+
 /// Keeps room for the answer beside the thinking.
 fn guarded_budget(wish: u64, max_tokens: u64) -> u64 {
     let wish = if wish == 0 { MIN_BUDGET } else { wish };
@@ -203,7 +225,20 @@ fn guarded_budget(wish: u64, max_tokens: u64) -> u64 {
     wish.min(room).min(max_tokens.saturating_sub(1))
 }
 
-fn messages(history: Vec<AgentMessage>, images: bool, cache_control: Option<&Value>) -> Vec<Value> {
+/// What the model takes.
+#[derive(Clone, Copy)]
+struct Form {
+    images: bool,
+    /// Thinking without a signature, from servers that sign none.
+    unsigned_thinking: bool,
+}
+
+fn compat_flag(model: &Model, name: &str) -> bool {
+    model.compat.as_ref().and_then(|compat| compat.get(name)) == Some(&Value::Bool(true))
+}
+
+fn messages(history: Vec<AgentMessage>, form: Form, cache_control: Option<&Value>) -> Vec<Value> {
+    let images = form.images;
     let mut out: Vec<Value> = Vec::new();
     let mut results: Vec<Value> = Vec::new();
     for message in history {
@@ -217,7 +252,7 @@ fn messages(history: Vec<AgentMessage>, images: bool, cache_control: Option<&Val
             AgentMessage::Assistant(mut message) => {
                 // The API refuses an answer that ends in thinking.
                 history::trim_trailing_thinking(&mut message);
-                ("assistant", message.content.into_iter().filter_map(assistant_block).collect())
+                ("assistant", message.content.into_iter().filter_map(|block| assistant_block(block, form)).collect())
             }
             _ => continue,
         };
@@ -265,7 +300,7 @@ fn image_block(image: ImageContent) -> Value {
     json!({"type": "image", "source": {"type": "base64", "media_type": image.mime_type, "data": image.data}})
 }
 
-fn assistant_block(block: ContentBlock) -> Option<Value> {
+fn assistant_block(block: ContentBlock, form: Form) -> Option<Value> {
     match block {
         ContentBlock::Text(text) if !is_blank(&text.text) => Some(text_block(text.text)),
         ContentBlock::Thinking(thinking) => {
@@ -278,10 +313,11 @@ fn assistant_block(block: ContentBlock) -> Option<Value> {
                     Some(json!({"type": "thinking", "thinking": thinking.thinking, "signature": signature}))
                 }
                 // Thinking that was cut off before its signature came.
-                None if thinking.redacted != Some(true) && !is_blank(&thinking.thinking) => {
-                    Some(text_block(thinking.thinking))
+                None if thinking.redacted == Some(true) || is_blank(&thinking.thinking) => None,
+                None if form.unsigned_thinking => {
+                    Some(json!({"type": "thinking", "thinking": thinking.thinking, "signature": ""}))
                 }
-                None => None,
+                None => Some(text_block(thinking.thinking)),
             }
         }
         ContentBlock::ToolCall(call) => {

@@ -80,20 +80,16 @@ struct BlockDelta {
 }
 
 #[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type")]
 enum Delta {
-    TextDelta {
-        text: String,
-    },
-    ThinkingDelta {
-        thinking: String,
-    },
-    SignatureDelta {
-        signature: String,
-    },
-    InputJsonDelta {
-        partial_json: String,
-    },
+    #[serde(rename = "text_delta")]
+    Text { text: String },
+    #[serde(rename = "thinking_delta")]
+    Thinking { thinking: String },
+    #[serde(rename = "signature_delta")]
+    Signature { signature: String },
+    #[serde(rename = "input_json_delta")]
+    InputJson { partial_json: String },
     #[serde(other)]
     Unknown,
 }
@@ -244,12 +240,12 @@ impl Reader {
         let Some(Block { index, kind }) = self.open.get_mut(&delta.index) else { return };
         let index = *index;
         match (kind, delta.delta) {
-            (Kind::Text, Delta::TextDelta { text }) => out.push(StreamEvent::TextDelta { index, delta: text }),
-            (Kind::Thinking { .. }, Delta::ThinkingDelta { thinking }) => {
+            (Kind::Text, Delta::Text { text }) => out.push(StreamEvent::TextDelta { index, delta: text }),
+            (Kind::Thinking { .. }, Delta::Thinking { thinking }) => {
                 out.push(StreamEvent::ThinkingDelta { index, delta: thinking });
             }
-            (Kind::Thinking { signature }, Delta::SignatureDelta { signature: more }) => signature.push_str(&more),
-            (Kind::Tool { whole }, Delta::InputJsonDelta { partial_json }) => {
+            (Kind::Thinking { signature }, Delta::Signature { signature: more }) => signature.push_str(&more),
+            (Kind::Tool { whole }, Delta::InputJson { partial_json }) => {
                 if !partial_json.trim().is_empty() {
                     *whole = None;
                 }

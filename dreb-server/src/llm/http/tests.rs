@@ -197,3 +197,49 @@ fn headers_that_cannot_be_sent_are_named_without_their_value() {
     let error = headers.set_key("x-api-key", &Secret::new("ab\u{1}cd")).unwrap_err();
     assert_eq!(error.message, "The API key for provider p has characters that cannot be sent");
 }
+
+/// A certificate for `localhost` and 127.0.0.1 that nobody trusts, and its key, both DER in base64.
+const SELF_SIGNED: &str = concat!(
+    "MIIBnDCCAUGgAwIBAgIUQElxhry+nLH3hL6GpktH2PgRDoEwCgYIKoZIzj0EAwIwFDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2",
+    "MTIwMTA0NDcxNloYDzIxMjYxMTA3MDQ0NzE2WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNC",
+    "AAReGzIKti+fmkVBb8sLpRpSFAQy2Er0YPioTS13qMG8K6Sk6cBLGzDITiQtpsWedctKGct8ySqNQO+VcZkQvVxho28wbTAdBgNV",
+    "HQ4EFgQUFxixa7zA5CaPV24ESUgkZkHWzlwwHwYDVR0jBBgwFoAUFxixa7zA5CaPV24ESUgkZkHWzlwwDwYDVR0TAQH/BAUwAwEB",
+    "/zAaBgNVHREEEzARgglsb2NhbGhvc3SHBH8AAAEwCgYIKoZIzj0EAwIDSQAwRgIhAIVrDWN0t1yeERYsiD7SnjbslQznBlnZ/E7C",
+    "2cBRx2x6AiEAl42hbSdA0Sh8cKyf52qDl9fwpZNvaCEbKYncc4/U528=",
+);
+const SELF_SIGNED_KEY: &str = concat!(
+    "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQghKW7kiPdPZkIqoOpdX+DFMThuXncoDX0kpai+NU00vOhRANCAARe",
+    "GzIKti+fmkVBb8sLpRpSFAQy2Er0YPioTS13qMG8K6Sk6cBLGzDITiQtpsWedctKGct8ySqNQO+VcZkQvVxh",
+);
+
+#[tokio::test]
+async fn a_certificate_that_is_not_trusted_is_named_as_such() {
+    use base64::Engine as _;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+    let der = |text: &str| base64::engine::general_purpose::STANDARD.decode(text).unwrap();
+    let key = PrivateKeyDer::try_from(der(SELF_SIGNED_KEY)).unwrap();
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![CertificateDer::from(der(SELF_SIGNED))], key)
+        .unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = tokio::task::spawn_blocking(move || {
+        let mut connection = rustls::ServerConnection::new(std::sync::Arc::new(config)).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        connection.complete_io(&mut stream).unwrap_err()
+    });
+    let error = client().post(post(&format!("https://{address}/"), ErrorStyle::OpenAi)).await.unwrap_err();
+    assert_eq!(error.kind, ProviderErrorKind::Connection);
+    assert!(
+        error
+            .message
+            .starts_with(&format!("Connection error. certificate problem with {address}: invalid peer certificate: ")),
+        "{error}"
+    );
+    server.await.unwrap();
+}

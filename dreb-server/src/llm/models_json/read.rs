@@ -132,10 +132,12 @@ impl Reader<'_> {
                 entry.overrides.push((id.clone(), change));
             }
         }
-        if name == scripted::PROVIDER && entry.api.as_deref() == Some(scripted::API) && models.is_empty() {
-            let script = entry.base_url.as_deref().unwrap_or_default();
-            let model = scripted::model(&scripted::script_path(script, self.folder));
-            entry.models.push(CustomModel { model, headers: Headers::new() });
+        if is_scripted(&entry) && models.is_empty() {
+            if self.may_have_models(&entry) {
+                let script = entry.base_url.as_deref().unwrap_or_default();
+                let model = scripted::model(&scripted::script_path(script, self.folder));
+                entry.models.push(CustomModel { model, headers: Headers::new() });
+            }
         } else if !models.is_empty() && self.may_have_models(&entry) {
             for (index, value) in models.iter().enumerate() {
                 let pointer = format!("{}/models/{index}", node.pointer);
@@ -156,8 +158,8 @@ impl Reader<'_> {
     fn may_have_models(&mut self, entry: &ProviderEntry) -> bool {
         let name = &entry.name;
         let mut complete = true;
-        let scripted = name == scripted::PROVIDER && entry.api.as_deref() == Some(scripted::API);
-        for (field, given) in [("baseUrl", entry.base_url.is_some()), ("apiKey", entry.api_key.is_some() || scripted)] {
+        let has_key = entry.api_key.is_some() || is_scripted(entry);
+        for (field, given) in [("baseUrl", entry.base_url.is_some()), ("apiKey", has_key)] {
             if !given {
                 self.load.push(format!("Provider {name}: \"{field}\" is required when defining custom models."));
                 complete = false;
@@ -325,6 +327,11 @@ impl Reader<'_> {
         }
         prices
     }
+}
+
+/// Whether the provider replays scripts.
+fn is_scripted(entry: &ProviderEntry) -> bool {
+    entry.name == scripted::PROVIDER && entry.api.as_deref() == Some(scripted::API)
 }
 
 /// A key as a JSON pointer has it.

@@ -4,6 +4,8 @@
 use protocol_schema::{Model, ThinkingLevel};
 use serde_json::{Map, Value};
 
+use crate::llm::effort::{self, Effort};
+
 /// The deviations.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Compat {
@@ -17,6 +19,12 @@ pub(super) struct Compat {
     pub(super) requires_thinking_as_text: bool,
     pub(super) max_tokens_field: &'static str,
     pub(super) thinking_format: ThinkingFormat,
+    /// Whether every answer in the history must name its thinking, be it empty.
+    pub(super) requires_reasoning_content: bool,
+    /// Whether the session's id is sent, for the choice of a server with a warm cache.
+    pub(super) sends_session_affinity: bool,
+    /// Whether streaming of tool arguments has to be asked for.
+    pub(super) asks_tool_stream: bool,
     /// Level to the word the server takes for it.
     pub(super) reasoning_effort_map: Map<String, Value>,
     /// Preferences for OpenRouter's choice of a provider; only with its address.
@@ -40,6 +48,10 @@ pub(super) enum ThinkingFormat {
     QwenChatTemplate,
     /// `thinking` with a type and an effort.
     Kimi,
+    /// `thinking` with a type, and `reasoning_effort`.
+    DeepSeek,
+    /// `reasoning.enabled`, and `reasoning_effort`.
+    Together,
 }
 
 impl Compat {
@@ -73,6 +85,8 @@ impl Compat {
             Some("zai" | "qwen") => ThinkingFormat::EnableThinking,
             Some("qwen-chat-template") => ThinkingFormat::QwenChatTemplate,
             Some("kimi") => ThinkingFormat::Kimi,
+            Some("deepseek") => ThinkingFormat::DeepSeek,
+            Some("together") => ThinkingFormat::Together,
             _ if is_zai => ThinkingFormat::EnableThinking,
             _ if is_open_router => ThinkingFormat::OpenRouter,
             _ => ThinkingFormat::OpenAi,
@@ -98,18 +112,25 @@ impl Compat {
             requires_tool_result_name: flag("requiresToolResultName", false),
             requires_assistant_after_tool_result: flag("requiresAssistantAfterToolResult", false),
             requires_thinking_as_text: flag("requiresThinkingAsText", false),
+            requires_reasoning_content: flag("requiresReasoningContentOnAssistantMessages", false),
+            sends_session_affinity: flag("sendSessionAffinityHeaders", false),
+            asks_tool_stream: flag("zaiToolStream", false),
             max_tokens_field,
             thinking_format,
             reasoning_effort_map,
             open_router_routing: routing("openRouterRouting", "openrouter.ai"),
             vercel_gateway_routing: routing("vercelGatewayRouting", "ai-gateway.vercel.sh"),
-            marks_cache: is_open_router && model.id.starts_with("anthropic/"),
+            marks_cache: get("cacheControlFormat").and_then(Value::as_str) == Some("anthropic")
+                || is_open_router && model.id.starts_with("anthropic/"),
         }
     }
 
-    /// The server's word for a thinking level.
-    pub(super) fn effort<'a>(&'a self, level: &'a ThinkingLevel) -> &'a str {
-        self.reasoning_effort_map.get(level.as_str()).and_then(Value::as_str).unwrap_or(level.as_str())
+    /// The server's word for a thinking level: the map of the server, then that of the model.
+    pub(super) fn effort(&self, model: &Model, level: &ThinkingLevel) -> Effort {
+        match self.reasoning_effort_map.get(level.as_str()).and_then(Value::as_str) {
+            Some(word) => Effort::Word(word.to_owned()),
+            None => effort::of(model, level),
+        }
     }
 }
 
@@ -182,6 +203,8 @@ mod tests {
             "supportsStore": true, "supportsDeveloperRole": 1, "supportsReasoningEffort": true,
             "supportsUsageInStreaming": false, "supportsStrictMode": false, "requiresToolResultName": true,
             "requiresAssistantAfterToolResult": true, "requiresThinkingAsText": true,
+            "requiresReasoningContentOnAssistantMessages": true, "sendSessionAffinityHeaders": true,
+            "zaiToolStream": true,
             "maxTokensField": "max_tokens", "thinkingFormat": "kimi", "reasoningEffortMap": {"xhigh": "max"},
             "openRouterRouting": {"only": ["a"]}, "vercelGatewayRouting": {"order": ["b"]},
         });
@@ -197,6 +220,9 @@ mod tests {
                 requires_tool_result_name: true,
                 requires_assistant_after_tool_result: true,
                 requires_thinking_as_text: true,
+                requires_reasoning_content: true,
+                sends_session_affinity: true,
+                asks_tool_stream: true,
                 max_tokens_field: "max_tokens",
                 thinking_format: ThinkingFormat::Kimi,
                 reasoning_effort_map: json!({"xhigh": "max"}).as_object().unwrap().clone(),
@@ -205,7 +231,9 @@ mod tests {
                 marks_cache: false,
             }
         );
-        assert_eq!((compat.effort(&ThinkingLevel::Xhigh), compat.effort(&ThinkingLevel::Low)), ("max", "low"));
+        let plain = Model::default();
+        assert_eq!(compat.effort(&plain, &ThinkingLevel::Xhigh), Effort::Word("max".into()));
+        assert_eq!(compat.effort(&plain, &ThinkingLevel::Low), Effort::Usual);
         let compat = Compat::of(&model("mine", "https://openrouter.ai/api/v1", given.clone()));
         assert_eq!(compat.open_router_routing, Some(json!({"only": ["a"]})));
         let compat = Compat::of(&model("mine", "https://ai-gateway.vercel.sh/v1", given));
@@ -215,8 +243,8 @@ mod tests {
     #[test]
     fn groq_takes_one_word_for_every_level_of_qwen3() {
         let groq = Model { id: "qwen/qwen3-32b".into(), ..model("groq", "", Value::Null) };
-        assert_eq!(Compat::of(&groq).effort(&ThinkingLevel::High), "default");
+        assert_eq!(Compat::of(&groq).effort(&groq, &ThinkingLevel::High), Effort::Word("default".into()));
         let other = Model { id: "other".into(), ..groq };
-        assert_eq!(Compat::of(&other).effort(&ThinkingLevel::High), "high");
+        assert_eq!(Compat::of(&other).effort(&other, &ThinkingLevel::High), Effort::Usual);
     }
 }

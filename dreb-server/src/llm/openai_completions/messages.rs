@@ -24,6 +24,7 @@ const RESULTS_TAKEN: &str = "Tool results received.";
 /// Appends the messages to `out`.
 pub(super) fn convert(history: Vec<AgentMessage>, model: &Model, compat: &Compat, out: &mut Vec<Value>) {
     let takes_images = model.input.iter().any(|kind| kind == "image");
+    let requires_reasoning = compat.requires_reasoning_content && model.reasoning;
     let mut images: Vec<Value> = Vec::new();
     for message in history {
         match message {
@@ -36,7 +37,7 @@ pub(super) fn convert(history: Vec<AgentMessage>, model: &Model, compat: &Compat
             }
             AgentMessage::Assistant(message) => {
                 flush_images(&mut images, compat, out);
-                out.extend(assistant(message, compat));
+                out.extend(assistant(message, requires_reasoning, compat));
             }
             _ => {}
         }
@@ -90,7 +91,7 @@ fn image_part(image: ImageContent) -> Value {
 }
 
 /// `None` for an answer of which nothing can be sent.
-fn assistant(message: AssistantMessage, compat: &Compat) -> Option<Value> {
+fn assistant(message: AssistantMessage, requires_reasoning: bool, compat: &Compat) -> Option<Value> {
     let mut text = String::new();
     let mut thinking: Vec<ThinkingContent> = Vec::new();
     let mut calls: Vec<Value> = Vec::new();
@@ -133,6 +134,9 @@ fn assistant(message: AssistantMessage, compat: &Compat) -> Option<Value> {
         if !parts.is_empty() {
             out[field] = parts.join("\n").into();
         }
+    }
+    if requires_reasoning && out.get(THINKING_FIELDS[0]).is_none() {
+        out[THINKING_FIELDS[0]] = "".into();
     }
     if !calls.is_empty() {
         out["tool_calls"] = calls.into();

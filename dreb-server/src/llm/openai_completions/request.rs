@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::compat::{Compat, ThinkingFormat};
 use super::{API, messages};
+use crate::llm::effort::Effort;
 use crate::llm::history::{self, Target, clean, cut, is_blank, sanitized_id};
 use crate::llm::http::{ErrorStyle, Headers, Post};
 use crate::llm::{ProviderError, ProviderRequest, ToolDefinition, copilot};
@@ -28,6 +29,9 @@ fn headers(request: &ProviderRequest) -> Result<Headers, ProviderError> {
     let is_bearer = model.auth_mode.as_deref() == Some("bearer");
     if let (Some(key), false) = (&request.api_key, is_bearer) {
         headers.set_key("authorization", key)?;
+    }
+    if let (Some(session), true) = (&request.session_id, Compat::of(model).sends_session_affinity) {
+        headers.set("x-session-affinity", session)?;
     }
     headers.add_model(model)?;
     if let (Some(key), true) = (&request.api_key, is_bearer) {
@@ -73,12 +77,15 @@ pub(super) fn body(request: ProviderRequest) -> Value {
     body[compat.max_tokens_field] = request.max_tokens.into();
     if !request.tools.is_empty() {
         body["tools"] = request.tools.iter().map(|definition| tool(definition, &compat)).collect();
+        if compat.asks_tool_stream {
+            body["tool_stream"] = true.into();
+        }
     } else if has_calls {
         // Gateways to Claude refuse a history with calls when no tools are named.
         body["tools"] = json!([]);
     }
     if model.reasoning {
-        add_thinking(&mut body, &request.thinking, &compat);
+        add_thinking(&mut body, model, &request.thinking, &compat);
     }
     if let (ThinkingFormat::Kimi, Some(session)) = (compat.thinking_format, request.session_id) {
         body["prompt_cache_key"] = session.into();
@@ -104,24 +111,47 @@ fn tool(tool: &ToolDefinition, compat: &Compat) -> Value {
     json!({"type": "function", "function": function})
 }
 
-fn add_thinking(body: &mut Value, level: &ThinkingLevel, compat: &Compat) {
+fn add_thinking(body: &mut Value, model: &Model, level: &ThinkingLevel, compat: &Compat) {
     let is_on = *level != ThinkingLevel::Off;
-    let effort = compat.effort(level);
-    match compat.thinking_format {
-        ThinkingFormat::OpenAi => {
-            if is_on && compat.supports_reasoning_effort {
-                body["reasoning_effort"] = effort.into();
-            }
+    let (word, always_on) = match compat.effort(model, level) {
+        Effort::Word(word) => (Some(word), false),
+        Effort::Usual => (None, false),
+        Effort::AlwaysOn => (None, true),
+    };
+    if always_on {
+        return;
+    }
+    let mapped = word.clone().unwrap_or_else(|| level.as_str().to_owned());
+    let effort = |body: &mut Value| {
+        // A word for `off` exists only where a map gives one.
+        if compat.supports_reasoning_effort && (is_on || word.is_some()) {
+            body["reasoning_effort"] = mapped.as_str().into();
         }
+    };
+    match compat.thinking_format {
+        ThinkingFormat::OpenAi => effort(body),
         ThinkingFormat::OpenRouter => {
-            body["reasoning"] = json!({"effort": if is_on { effort } else { "none" }});
+            let effort = if is_on { mapped } else { word.unwrap_or_else(|| "none".to_owned()) };
+            body["reasoning"] = json!({"effort": effort});
         }
         ThinkingFormat::EnableThinking => body["enable_thinking"] = is_on.into(),
         ThinkingFormat::QwenChatTemplate => body["chat_template_kwargs"] = json!({"enable_thinking": is_on}),
+        ThinkingFormat::DeepSeek => {
+            body["thinking"] = json!({"type": if is_on { "enabled" } else { "disabled" }});
+            if is_on {
+                effort(body);
+            }
+        }
+        ThinkingFormat::Together => {
+            body["reasoning"] = json!({"enabled": is_on});
+            if is_on {
+                effort(body);
+            }
+        }
         // Off is left to the server's default.
         ThinkingFormat::Kimi if !is_on => {}
         ThinkingFormat::Kimi => {
-            body["thinking"] = match effort {
+            body["thinking"] = match mapped.as_str() {
                 "off" => json!({"type": "disabled"}),
                 "auto" => json!({"type": "enabled"}),
                 effort => json!({"type": "enabled", "effort": effort}),

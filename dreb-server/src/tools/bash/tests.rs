@@ -201,8 +201,8 @@ async fn a_file_that_cannot_be_written_does_not_end_the_command() {
 #[tokio::test]
 async fn a_timeout_ends_every_process() {
     let fixture = fixture();
-    let error = fixture.call(json!({"command": SLEEPERS, "timeout": 0.5})).await.unwrap_err().0;
-    let output = error.strip_suffix("\n\nCommand timed out after 0.5 seconds").expect("the message");
+    let error = fixture.call(json!({"command": SLEEPERS, "timeout": 2.5})).await.unwrap_err().0;
+    let output = error.strip_suffix("\n\nCommand timed out after 2.5 seconds").expect("the message");
     let pids = pids(output);
     assert_eq!(pids.len(), 3);
     assert!(pids.iter().all(|&pid| !is_alive(pid)));
@@ -335,28 +335,4 @@ async fn settings_and_folder_are_followed() {
     let fixture = fixture_with(Recorder::default(), settings);
     let output = fixture.run("echo $greeting from $0 in $PWD").await.unwrap();
     assert_eq!(text_of(&output), format!("hello from /bin/sh in {}", fixture.context.cwd.display()));
-}
-
-fn resident_bytes() -> usize {
-    let statm = fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
-}
-
-#[tokio::test]
-async fn a_huge_output_needs_little_memory() {
-    let fixture = fixture();
-    let before = resident_bytes();
-    let mut peak = before;
-    let mut call = fixture.run("yes 'some line of ordinary length' | head -c 40000000").boxed_local();
-    let output = loop {
-        tokio::select! {
-            output = &mut call => break output.unwrap(),
-            () = fixture.sink.came.notified() => peak = peak.max(resident_bytes()),
-        }
-    };
-    let notice = format!(" of 1379311 (50.0KB limit). Full output: {}]", fixture.saved_path());
-    assert!(text_of(&output).ends_with(&notice));
-    assert_eq!(fs::metadata(fixture.saved_path()).unwrap().len(), 40_000_000);
-    // Other tests run in this process, too.
-    assert!(peak - before < 20_000_000, "{} bytes", peak - before);
 }

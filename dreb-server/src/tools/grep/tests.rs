@@ -139,7 +139,7 @@ async fn failures_are_told() {
 #[tokio::test]
 async fn unreadable_files_are_named() {
     let dir = tree(&[("a", "x"), ("b", "x")]);
-    fs::set_permissions(dir.path().join("b"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(dir.path().join("b"), fs::Permissions::from_mode(0o000)).unwrap();
     let expected = if nix::unistd::geteuid().is_root() {
         "a:1: x\nb:1: x"
     } else {

@@ -92,7 +92,7 @@ async fn what_cannot_be_read_is_told() {
     if !nix::unistd::geteuid().is_root() {
         let secret = dir.path().join("secret");
         fs::write(&secret, "").unwrap();
-        fs::set_permissions(&secret, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o000)).unwrap();
         assert_eq!(error("secret").await, format!("EACCES: permission denied, access '{at}/secret'"));
     }
     let call = Run::new(dir.path()).cancelled();
