@@ -1,5 +1,7 @@
 //! Subscriptions against a peer in memory.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "an unexpected value should fail the test on the spot")]
+
 mod common;
 
 use common::{agent_end, answer_message, connect, message, text_delta, text_start};

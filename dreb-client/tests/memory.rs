@@ -1,5 +1,8 @@
 //! Memory under a long stream. Alone in its binary, for it measures the process.
 
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "an unexpected value should fail the test on the spot")]
+
 mod common;
 
 use common::{agent_end, connect, text_delta};
