@@ -103,7 +103,7 @@ impl Home {
     ///
     /// It cannot be written.
     pub fn settings(&self, settings: &Value) {
-        fs::write(self.agent_dir().join("settings.json"), settings.to_string()).expect("as above");
+        fs::write(self.agent_dir().join("settings.json"), settings.to_string()).expect("the home can be written");
     }
 
     /// Writes a file of the project and returns its path.
@@ -113,8 +113,8 @@ impl Home {
     /// It cannot be written.
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.cwd().join(name);
-        fs::create_dir_all(path.parent().expect("the project is above")).expect("as above");
-        fs::write(&path, content).expect("as above");
+        fs::create_dir_all(path.parent().expect("the project is above")).expect("the home can be written");
+        fs::write(&path, content).expect("the home can be written");
         path
     }
 
