@@ -26,7 +26,7 @@ fn the_script_mends_the_project() {
         "\n  +15     printf '%s\\n' \"$@\" | sort -t . -k 1,1n -k 2,2n -k 3,3n | tail -n 1\n",
         "\n  all tests pass\n",
         "\nThe tests pass. `newest` in version.sh",
-        "\nChecked: the project's tests pass.\n6 answers, ",
+        "\n\nChecked: the project's tests pass.\n6 answers, ",
     ];
     let mut rest = &*shown;
     for part in parts {

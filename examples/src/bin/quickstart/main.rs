@@ -73,7 +73,7 @@ async fn quickstart(options: &Options) -> Result<(), Failure> {
     if ended.code() != Some(0) {
         return Err(format!("the server did not end in order: {ended}").into());
     }
-    view.line(Style::Plain, "")?;
+    view.gap()?;
     view.line(Style::Good, "Checked: the project's tests pass.")?;
     let answers = outcome.messages.iter().filter(|message| matches!(message, AgentMessage::Assistant(_))).count();
     view.usage(answers, &outcome.usage)?;

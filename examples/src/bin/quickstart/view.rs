@@ -10,7 +10,7 @@ use dreb_client::protocol::event::{ToolExecutionEnd, ToolExecutionStart};
 use dreb_client::protocol::{AgentMessage, AssistantMessageEvent, Event, Usage};
 
 /// Lines of a tool's output that are shown.
-const OUTPUT_LINES: usize = 12;
+const OUTPUT_LINES: usize = 16;
 /// Lines of a diff that are shown.
 const DIFF_LINES: usize = 60;
 /// Characters of a line that are shown.
@@ -74,6 +74,12 @@ impl<W: Write> View<W> {
         self.end_line()
     }
 
+    /// Leaves a line empty.
+    pub(crate) fn gap(&mut self) -> io::Result<()> {
+        self.end_line()?;
+        writeln!(self.out)
+    }
+
     /// Shows an event; most kinds have nothing to show.
     pub(crate) fn event(&mut self, event: &Event) -> io::Result<()> {
         match event {
@@ -117,10 +123,7 @@ impl<W: Write> View<W> {
 
     fn update(&mut self, update: &AssistantMessageEvent) -> io::Result<()> {
         match update {
-            AssistantMessageEvent::TextStart(_) | AssistantMessageEvent::ThinkingStart(_) => {
-                self.end_line()?;
-                writeln!(self.out)
-            }
+            AssistantMessageEvent::TextStart(_) | AssistantMessageEvent::ThinkingStart(_) => self.gap(),
             AssistantMessageEvent::TextDelta(delta) => self.write(Style::Plain, &delta.delta),
             AssistantMessageEvent::ThinkingDelta(delta) => self.write(Style::Dim, &delta.delta),
             AssistantMessageEvent::TextEnd(_) | AssistantMessageEvent::ThinkingEnd(_) => self.end_line(),
@@ -131,7 +134,6 @@ impl<W: Write> View<W> {
     fn tool_start(&mut self, start: &ToolExecutionStart) -> io::Result<()> {
         let key = KEY_ARGUMENTS.iter().find_map(|name| start.args.get(*name)?.as_str()).unwrap_or_default();
         let headline = clip(&format!("{} {key}", start.tool_name).replace('\n', " "));
-        self.end_line()?;
         self.headline(&start.tool_call_id, &headline)?;
         self.running.insert(start.tool_call_id.clone(), headline);
         Ok(())
@@ -139,12 +141,11 @@ impl<W: Write> View<W> {
 
     fn headline(&mut self, id: &str, text: &str) -> io::Result<()> {
         id.clone_into(&mut self.headed);
-        writeln!(self.out)?;
+        self.gap()?;
         self.line(Style::Bold, format_args!("> {text}"))
     }
 
     fn tool_end(&mut self, end: &ToolExecutionEnd) -> io::Result<()> {
-        self.end_line()?;
         let headline = self.running.remove(&end.tool_call_id).unwrap_or_else(|| end.tool_name.clone());
         // Tools may run side by side; the output must not stand below another one's headline.
         if self.headed != end.tool_call_id {
@@ -165,7 +166,7 @@ impl<W: Write> View<W> {
     /// Writes the first lines of a text, indented.
     fn excerpt(&mut self, text: &str, limit: usize, style: impl Fn(&str) -> Style) -> io::Result<()> {
         for line in text.lines().take(limit) {
-            self.line(style(line), format_args!("  {}", clip(line)))?;
+            self.line(style(line), format!("  {}", clip(line)).trim_end())?;
         }
         match text.lines().count().saturating_sub(limit) {
             0 => Ok(()),
