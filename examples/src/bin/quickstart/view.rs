@@ -83,10 +83,6 @@ impl<W: Write> View<W> {
     /// Shows an event; most kinds have nothing to show.
     pub(crate) fn event(&mut self, event: &Event) -> io::Result<()> {
         match event {
-            Event::AgentStart(start) => {
-                let (provider, model) = (&start.model.provider, &start.model.id);
-                self.line(Style::Dim, format_args!("Model    {provider}/{model}, thinking {}", start.thinking_level))
-            }
             Event::MessageUpdate(update) => self.update(&update.assistant_message_event),
             Event::MessageEnd(end) => match &end.message {
                 AgentMessage::Assistant(answer) => match &answer.error_message {
@@ -99,10 +95,7 @@ impl<W: Write> View<W> {
             Event::ToolExecutionEnd(end) => self.tool_end(end),
             Event::StreamRetry(retry) => self.line(Style::Dim, format_args!("Once more: {}", retry.error)),
             Event::LengthRetry(_) => self.line(Style::Dim, "Once more: the answer was cut off"),
-            Event::AutoRetryStart(retry) => {
-                let (error, delay) = (&retry.error_message, retry.delay_ms);
-                self.line(Style::Dim, format_args!("Once more in {delay} ms: {error}"))
-            }
+            Event::AutoRetryStart(retry) => self.line(Style::Dim, format_args!("Once more in {} ms", retry.delay_ms)),
             Event::ExtensionError(error) => self.line(Style::Bad, &error.error),
             _ => Ok(()),
         }
@@ -187,7 +180,8 @@ impl<W: Write> View<W> {
         self.out.flush()
     }
 
-    fn end_line(&mut self) -> io::Result<()> {
+    /// Ends the line if it has text.
+    pub(crate) fn end_line(&mut self) -> io::Result<()> {
         if self.in_line {
             self.in_line = false;
             writeln!(self.out)?;
