@@ -71,13 +71,13 @@ impl<W: Write> View<W> {
     pub(crate) fn line(&mut self, style: Style, text: impl Display) -> io::Result<()> {
         self.end_line()?;
         self.write(style, &text.to_string())?;
+        self.in_line = true;
         self.end_line()
     }
 
     /// Leaves a line empty.
     pub(crate) fn gap(&mut self) -> io::Result<()> {
-        self.end_line()?;
-        writeln!(self.out)
+        self.line(Style::Plain, "")
     }
 
     /// Shows an event; most kinds have nothing to show.
@@ -220,16 +220,16 @@ mod tests {
     const START: &str =
         r#"{"type":"tool_execution_start","toolCallId":"ID","toolName":"bash","args":{"path":"p","command":"a\nb"}}"#;
     const END: &str = r#"{"type":"tool_execution_end","toolCallId":"ID","toolName":"bash","isError":true,
-        "result":{"content":[{"type":"text","text":"one\ntwo\n"}]}}"#;
+        "result":{"content":[{"type":"text","text":"one\n\ntwo\n"}]}}"#;
 
     #[test]
     fn text_streams_without_control_characters_and_tools_start_a_new_line() {
         let (start, delta) = (text("text_start", "x"), text("text_delta", "delta"));
-        assert_eq!(shown(false, &[&start, &delta, &delta, START, END]), "\nhi[2Jhi[2J\n\n> bash a b\n  one\n  two\n");
+        assert_eq!(shown(false, &[&start, &delta, &delta, START, END]), "\nhi[2Jhi[2J\n\n> bash a b\n  one\n\n  two\n");
         let thinking = text("thinking_delta", "delta");
         assert_eq!(
             shown(true, &[&thinking, END]),
-            "\x1b[2mhi[2J\x1b[0m\n\n\x1b[1m> bash\x1b[0m\n\x1b[31m  one\x1b[0m\n\x1b[31m  two\x1b[0m\n"
+            "\x1b[2mhi[2J\x1b[0m\n\n\x1b[1m> bash\x1b[0m\n\x1b[31m  one\x1b[0m\n\n\x1b[31m  two\x1b[0m\n"
         );
     }
 
@@ -237,13 +237,13 @@ mod tests {
     fn output_stands_below_the_headline_of_its_own_call() {
         let with_id = |event: &str, id: &str| event.replace("ID", id);
         let [a, b, end_a, end_b] = [with_id(START, "1"), with_id(START, "2"), with_id(END, "1"), with_id(END, "2")];
-        let call = "> bash a b\n  one\n  two\n";
+        let call = "> bash a b\n  one\n\n  two\n";
         assert_eq!(shown(false, &[&a, &b, &end_b, &end_a]), format!("\n> bash a b\n\n{call}\n{call}"));
     }
 
     #[test]
     fn long_output_is_cut_and_diffs_are_coloured_by_their_signs() {
-        let many = END.replace(r"one\ntwo\n", &r"x\n".repeat(OUTPUT_LINES + 3));
+        let many = END.replace(r"one\n\ntwo\n", &r"x\n".repeat(OUTPUT_LINES + 3));
         assert!(shown(false, &[&many]).ends_with("  x\n  ... 3 more lines\n"));
         let diff = r#"{"type":"tool_execution_end","toolCallId":"1","toolName":"edit","isError":false,
             "result":{"content":[],"details":{"diff":" 1 a\n-2 b\n+2 c"}}}"#;
