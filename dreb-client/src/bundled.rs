@@ -8,6 +8,8 @@
 //! }
 //! ```
 
+#![allow(clippy::needless_doctest_main, reason = "where the call goes is what the example is about")]
+
 use std::ffi::OsString;
 
 /// Environment variable that marks the child.

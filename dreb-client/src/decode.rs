@@ -19,9 +19,18 @@ pub(crate) const LARGE: usize = 1 << 20;
 /// A line of the server.
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    Response { id: RequestId, answer: Answer },
-    Event { event: Event, bytes: usize },
-    Malformed { error: String },
+    Response {
+        id: RequestId,
+        answer: Answer,
+    },
+    /// `bytes` is about the room the event takes.
+    Event {
+        event: Box<Event>,
+        bytes: usize,
+    },
+    Malformed {
+        error: String,
+    },
 }
 
 /// What a response says.
@@ -113,7 +122,7 @@ fn event(text: &str, kind: &str, detail: EventDetail) -> Incoming {
         }
     };
     match mended(text, once) {
-        Ok((event, bytes)) => Incoming::Event { event, bytes },
+        Ok((event, bytes)) => Incoming::Event { event: Box::new(event), bytes },
         Err(error) => malformed(error),
     }
 }
@@ -301,7 +310,7 @@ mod tests {
 
     fn read_event(text: &str, detail: EventDetail) -> Event {
         match decode(&Bytes::copy_from_slice(text.as_bytes()), detail) {
-            Incoming::Event { event, .. } => event,
+            Incoming::Event { event, .. } => *event,
             other => panic!("{other:?}"),
         }
     }

@@ -194,7 +194,7 @@ impl Shared {
         match incoming.await {
             Incoming::Response { id, answer } => self.answer(id, answer, &line),
             Incoming::Malformed { error } => self.report(&line, line.len(), error),
-            Incoming::Event { event, bytes } => self.take_event(accumulator, event, bytes, &line),
+            Incoming::Event { event, bytes } => self.take_event(accumulator, *event, bytes, &line),
         }
     }
 

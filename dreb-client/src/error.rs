@@ -195,7 +195,8 @@ fn shown_tail(tail: &str) -> String {
     if tail.is_empty() {
         return String::new();
     }
-    let start = tail.ceil_char_boundary(tail.len().saturating_sub(QUOTED));
+    let least = tail.len().saturating_sub(QUOTED);
+    let start = (least..tail.len()).find(|index| tail.is_char_boundary(*index)).unwrap_or(least);
     let cut = if start > 0 { "..." } else { "" };
     format!("; standard error: {cut}{}", &tail[start..])
 }

@@ -163,7 +163,11 @@ fn begin(message: &AssistantMessage) -> PartialMessage {
 
 /// `false` if the update does not fit what is there.
 fn grow(current: &mut PartialMessage, update: &MessageUpdate) -> bool {
-    if let Some(usage) = &update.usage {
+    let repeated = match update.message.as_deref() {
+        Some(AgentMessage::Assistant(message)) => Some(message),
+        _ => None,
+    };
+    if let Some(usage) = update.usage.as_ref().or(repeated.map(|message| &message.usage)) {
         current.usage = Some(Arc::new(usage.clone()));
     }
     let shared = Arc::clone(&current.blocks);
@@ -176,9 +180,13 @@ fn grow(current: &mut PartialMessage, update: &MessageUpdate) -> bool {
             open(current, &mut blocks, start.content_index, ContentBlock::Thinking(ThinkingContent::default()))
         }
         Sub::ToolCallStart(start) => {
+            // Delta updates name the call; in whole messages it stands in its block.
+            let known =
+                start.partial.as_deref().or(repeated).and_then(|message| message.content.get(start.content_index));
+            let known = known.and_then(ContentBlock::as_tool_call);
             let call = ToolCall {
-                id: start.id.clone().unwrap_or_default(),
-                name: start.tool_name.clone().unwrap_or_default(),
+                id: start.id.as_ref().or(known.map(|call| &call.id)).cloned().unwrap_or_default(),
+                name: start.tool_name.as_ref().or(known.map(|call| &call.name)).cloned().unwrap_or_default(),
                 ..ToolCall::default()
             };
             open(current, &mut blocks, start.content_index, ContentBlock::ToolCall(call))

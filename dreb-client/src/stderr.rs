@@ -44,9 +44,8 @@ impl StderrTail {
     pub(crate) async fn collect<R: AsyncRead + Unpin>(&self, mut reader: R, on_line: Option<StderrCallback>) {
         let mut chunk = vec![0; 8 << 10];
         let mut line = Vec::new();
-        loop {
-            // An error here says no more than the end does: the process tells how it fared.
-            let Ok(count @ 1..) = reader.read(&mut chunk).await else { break };
+        // An error here says no more than the end does: the process tells how it fared.
+        while let Ok(count @ 1..) = reader.read(&mut chunk).await {
             self.push(&chunk[..count]);
             if let Some(on_line) = &on_line {
                 for piece in chunk[..count].split_inclusive(|byte| *byte == b'\n') {

@@ -1,5 +1,7 @@
 //! Calls against a peer in memory.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "an unexpected value should fail the test on the spot")]
+
 mod common;
 
 use std::time::Duration;

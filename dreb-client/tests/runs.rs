@@ -1,5 +1,7 @@
 //! Waiting for runs, against a peer in memory.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "an unexpected value should fail the test on the spot")]
+
 mod common;
 
 use common::{Peer, agent_end, agent_start, answer_message, connect, connect_to, message, state};

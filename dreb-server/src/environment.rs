@@ -6,6 +6,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Variable that holds a key for the chosen model, as `--api-key` does. No child inherits it.
+pub const API_KEY_VARIABLE: &str = "DREB_API_KEY";
+
 /// Environment variables, taken once at start. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Environment {

@@ -63,7 +63,11 @@ impl AgentSession {
             run.done.cancelled().await;
         }
         let model = self.with(|state| state.model.clone()).ok_or_else(|| CommandError::Plain(NO_MODEL.to_owned()))?;
-        if let Err(error) = self.models().key(&model.provider).await {
+        let key = self.models().key(&model.provider).await;
+        for warning in self.models().take_warnings() {
+            tracing::warn!("{warning}");
+        }
+        if let Err(error) = key {
             return Err(CommandError::Plain(error.prompt_text(Path::new(DOCS))));
         }
         self.store_held_bash().await;
@@ -237,9 +241,11 @@ impl AgentSession {
         Ok(())
     }
 
-    /// The models whose provider has credentials.
-    #[must_use]
-    pub fn available_models(&self) -> Vec<Model> {
+    /// The models whose provider has credentials, by the files as they are now.
+    pub async fn available_models(&self) -> Vec<Model> {
+        for warning in self.models().refresh().await {
+            tracing::warn!("{warning}");
+        }
         self.models().available().iter().map(|model| self.models().masked(model)).collect()
     }
 

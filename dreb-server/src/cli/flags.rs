@@ -122,6 +122,7 @@ fn command() -> Command {
         .after_help(
             "Environment:\n  DREB_CODING_AGENT_DIR  folder for settings, models, credentials and sessions [default: ~/.dreb/agent]\n  \
              DREB_LOG               diagnostics filter, for example `debug` or `dreb_server::llm=trace`\n  \
+             DREB_API_KEY           like --api-key, but not visible in process lists\n  \
              DREB_SCRIPT            script of the scripted provider, for tests without a model",
         )
 }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::flags::{Flags, TOOL_NAMES};
 use crate::agent::{AgentSession, SessionParts};
 use crate::context::{PromptOptions, PromptSource};
-use crate::environment::{Environment, Paths};
+use crate::environment::{API_KEY_VARIABLE, Environment, Paths};
 use crate::llm::anthropic::AnthropicMessages;
 use crate::llm::cache_retention::CacheRetention;
 use crate::llm::http::{HttpClient, HttpOptions};
@@ -97,7 +97,7 @@ async fn open(
     ];
     let (models, warnings) = Models::open(&paths.agent_dir, environment.clone(), wires).await;
     tell(&warnings);
-    let (model, thinking) = choose_model(flags, &settings, &models, &paths)?;
+    let (model, thinking) = choose_model(flags, &settings, &models, &environment, &paths)?;
     let log = SessionLog::create(LogOptions {
         cwd: paths.cwd.clone(),
         session_dir: flags.session_dir.clone().or_else(|| settings.get().session_dir()),
@@ -133,6 +133,7 @@ fn choose_model(
     flags: &Flags,
     settings: &Settings,
     models: &Models,
+    environment: &Environment,
     paths: &Paths,
 ) -> Result<(Arc<Model>, ThinkingLevel), StartError> {
     let values = settings.get();
@@ -149,11 +150,11 @@ fn choose_model(
         other => StartError::Model(other.to_string()),
     })?;
     tell(&start.warning.map(|warning| format!("Warning: {warning}")).into_iter().collect::<Vec<_>>());
-    if let Some(key) = &flags.api_key {
-        if flags.model.is_none() {
-            return Err(StartError::Model(API_KEY_NEEDS_MODEL.to_owned()));
-        }
-        models.set_runtime_key(&start.model.provider, Secret::new(key.clone()));
+    if flags.api_key.is_some() && flags.model.is_none() {
+        return Err(StartError::Model(API_KEY_NEEDS_MODEL.to_owned()));
+    }
+    if let Some(key) = flags.api_key.as_deref().or_else(|| environment.get(API_KEY_VARIABLE)) {
+        models.set_runtime_key(&start.model.provider, Secret::new(key));
     }
     Ok((start.model, start.thinking))
 }

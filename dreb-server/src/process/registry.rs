@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::process::{Child, Command};
 
 use super::tree::{Leader, TAG_VARIABLE, Tag, Target};
+use crate::environment::API_KEY_VARIABLE;
 
 /// How long a kill waits for processes to vanish.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
@@ -80,7 +81,7 @@ impl Children {
         };
         let tag = format!("{}{id}", self.tag_prefix);
         let tags = self.outer_tags.as_ref().map_or_else(|| tag.clone(), |outer| format!("{outer}:{tag}"));
-        let child = command.process_group(0).env(TAG_VARIABLE, tags).spawn()?;
+        let child = command.process_group(0).env(TAG_VARIABLE, tags).env_remove(API_KEY_VARIABLE).spawn()?;
         // A child that was not waited for has a pid; 0 names no process and is never reached.
         let leader = Leader::new(child.id().and_then(|pid| i32::try_from(pid).ok()).unwrap_or(0));
         let tree = ProcessTree { children: Arc::clone(self), id, leader, tag, is_released: false, is_gone: false };

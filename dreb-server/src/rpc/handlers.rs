@@ -45,7 +45,7 @@ pub(super) async fn handle(session: &AgentSession, output: &Output, frame: Reque
         Request::GetMessages(_) => reply.data(MessagesOut { messages: &session.messages() }),
         Request::SetModel(command) => reply.result(session.set_model(command).await),
         Request::GetAvailableModels(_) => {
-            reply.success(protocol_schema::model::AvailableModels { models: session.available_models() });
+            reply.success(protocol_schema::model::AvailableModels { models: session.available_models().await });
         }
         Request::SetThinkingLevel(command) => reply.ack(session.set_thinking_level(command).await),
         Request::SetSteeringMode(command) => reply.ack(session.set_steering_mode(command).await),

@@ -47,6 +47,7 @@ impl Stage {
             api_key: None,
             session_id: None,
             thinking_budgets: BTreeMap::new(),
+            thinking_display: None,
         }
     }
 
