@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 
 const args = ["--mode", "rpc", "--no-session", "--event-detail", "delta"];
 const dreb = spawn("dreb", args, { stdio: ["pipe", "pipe", "inherit"] });
+dreb.on("exit", (code) => (process.exitCode = code ?? 1));
 const send = (command) => dreb.stdin.write(JSON.stringify(command) + "\n");
 
 // Not readline: it also breaks lines at U+2028, which JSON strings may hold.

@@ -15,7 +15,8 @@ fn the_script_mends_the_project() {
     let shown = String::from_utf8(run.stdout).unwrap();
     assert!(run.status.success(), "{shown}\n{}", String::from_utf8_lossy(&run.stderr));
     let parts = [
-        "\nModel    scripted/scripted, thinking ",
+        "Model    scripted/scripted, thinking ",
+        "\nPrompt   The tests fail",
         "\nI run the tests to see what fails.\n",
         "\n> bash sh run-tests.sh\n  ok    major\n",
         "\n  FAIL  newest of three: expected 1.10.0, got 1.9.0\n",
@@ -26,12 +27,13 @@ fn the_script_mends_the_project() {
         "\n  +15     printf '%s\\n' \"$@\" | sort -t . -k 1,1n -k 2,2n -k 3,3n | tail -n 1\n",
         "\n  all tests pass\n",
         "\nThe tests pass. `newest` in version.sh",
-        "\nChecked: the project's tests pass.\n6 answers, ",
+        "\n\nChecked: the project's tests pass.\n6 answers, ",
     ];
     let mut rest = &*shown;
     for part in parts {
         let place = rest.find(part).unwrap_or_else(|| panic!("no {part:?} in the rest of\n{shown}"));
-        rest = &rest[place + 1..];
+        // The line feed at the end of one part may begin the next.
+        rest = &rest[place + part.len() - 1..];
     }
     assert!(!shown.contains('\x1b'), "{shown}");
 }

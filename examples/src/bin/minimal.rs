@@ -2,14 +2,21 @@
 
 use std::error::Error;
 use std::io::{self, Write};
+use std::process::ExitCode;
 
 use dreb_client::protocol::Event;
 use dreb_client::{RpcClient, RpcClientOptions};
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
     // The client starts this same program once more; there, this line becomes the server.
     dreb_client::bundled::init();
-    ask("What is this project about? Answer in three sentences.")
+    match ask("What is this project about? Answer in three sentences.") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("Error: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 #[tokio::main]

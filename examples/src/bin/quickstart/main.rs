@@ -58,10 +58,10 @@ async fn quickstart(options: &Options) -> Result<(), Failure> {
     }
 
     let client = RpcClient::start(server_options(options, &project)).await?;
-    view.line(Style::Dim, format_args!("Prompt   {PROMPT}"))?;
     let worked = work(&client, &mut view).await;
     // Whatever happened: afterwards no process is left.
     let ended = client.shutdown().await;
+    view.end_line()?;
     let outcome = worked?;
 
     if let Some(error) = outcome.error_message() {
@@ -73,7 +73,7 @@ async fn quickstart(options: &Options) -> Result<(), Failure> {
     if ended.code() != Some(0) {
         return Err(format!("the server did not end in order: {ended}").into());
     }
-    view.line(Style::Plain, "")?;
+    view.gap()?;
     view.line(Style::Good, "Checked: the project's tests pass.")?;
     let answers = outcome.messages.iter().filter(|message| matches!(message, AgentMessage::Assistant(_))).count();
     view.usage(answers, &outcome.usage)?;
@@ -107,6 +107,13 @@ fn server_options(options: &Options, project: &Project) -> RpcClientOptions {
 
 /// Sends the prompt and shows the events until the run is over.
 async fn work(client: &RpcClient, view: &mut View<std::io::Stdout>) -> Result<RunOutcome, Failure> {
+    let state = client.get_state().await?;
+    if let Some(model) = &state.model {
+        let (provider, id) = (&model.provider, &model.id);
+        view.line(Style::Dim, format_args!("Model    {provider}/{id}, thinking {}", state.thinking_level))?;
+    }
+    view.line(Style::Dim, format_args!("Prompt   {PROMPT}"))?;
+
     let mut events = client.events_lossless();
     let run = client.prompt_and_wait(PROMPT);
     tokio::pin!(run);

@@ -10,7 +10,7 @@ use dreb_client::protocol::event::{ToolExecutionEnd, ToolExecutionStart};
 use dreb_client::protocol::{AgentMessage, AssistantMessageEvent, Event, Usage};
 
 /// Lines of a tool's output that are shown.
-const OUTPUT_LINES: usize = 12;
+const OUTPUT_LINES: usize = 16;
 /// Lines of a diff that are shown.
 const DIFF_LINES: usize = 60;
 /// Characters of a line that are shown.
@@ -71,16 +71,18 @@ impl<W: Write> View<W> {
     pub(crate) fn line(&mut self, style: Style, text: impl Display) -> io::Result<()> {
         self.end_line()?;
         self.write(style, &text.to_string())?;
+        self.in_line = true;
         self.end_line()
+    }
+
+    /// Leaves a line empty.
+    pub(crate) fn gap(&mut self) -> io::Result<()> {
+        self.line(Style::Plain, "")
     }
 
     /// Shows an event; most kinds have nothing to show.
     pub(crate) fn event(&mut self, event: &Event) -> io::Result<()> {
         match event {
-            Event::AgentStart(start) => {
-                let (provider, model) = (&start.model.provider, &start.model.id);
-                self.line(Style::Dim, format_args!("Model    {provider}/{model}, thinking {}", start.thinking_level))
-            }
             Event::MessageUpdate(update) => self.update(&update.assistant_message_event),
             Event::MessageEnd(end) => match &end.message {
                 AgentMessage::Assistant(answer) => match &answer.error_message {
@@ -93,10 +95,7 @@ impl<W: Write> View<W> {
             Event::ToolExecutionEnd(end) => self.tool_end(end),
             Event::StreamRetry(retry) => self.line(Style::Dim, format_args!("Once more: {}", retry.error)),
             Event::LengthRetry(_) => self.line(Style::Dim, "Once more: the answer was cut off"),
-            Event::AutoRetryStart(retry) => {
-                let (error, delay) = (&retry.error_message, retry.delay_ms);
-                self.line(Style::Dim, format_args!("Once more in {delay} ms: {error}"))
-            }
+            Event::AutoRetryStart(retry) => self.line(Style::Dim, format_args!("Once more in {} ms", retry.delay_ms)),
             Event::ExtensionError(error) => self.line(Style::Bad, &error.error),
             _ => Ok(()),
         }
@@ -117,10 +116,7 @@ impl<W: Write> View<W> {
 
     fn update(&mut self, update: &AssistantMessageEvent) -> io::Result<()> {
         match update {
-            AssistantMessageEvent::TextStart(_) | AssistantMessageEvent::ThinkingStart(_) => {
-                self.end_line()?;
-                writeln!(self.out)
-            }
+            AssistantMessageEvent::TextStart(_) | AssistantMessageEvent::ThinkingStart(_) => self.gap(),
             AssistantMessageEvent::TextDelta(delta) => self.write(Style::Plain, &delta.delta),
             AssistantMessageEvent::ThinkingDelta(delta) => self.write(Style::Dim, &delta.delta),
             AssistantMessageEvent::TextEnd(_) | AssistantMessageEvent::ThinkingEnd(_) => self.end_line(),
@@ -131,7 +127,6 @@ impl<W: Write> View<W> {
     fn tool_start(&mut self, start: &ToolExecutionStart) -> io::Result<()> {
         let key = KEY_ARGUMENTS.iter().find_map(|name| start.args.get(*name)?.as_str()).unwrap_or_default();
         let headline = clip(&format!("{} {key}", start.tool_name).replace('\n', " "));
-        self.end_line()?;
         self.headline(&start.tool_call_id, &headline)?;
         self.running.insert(start.tool_call_id.clone(), headline);
         Ok(())
@@ -139,12 +134,11 @@ impl<W: Write> View<W> {
 
     fn headline(&mut self, id: &str, text: &str) -> io::Result<()> {
         id.clone_into(&mut self.headed);
-        writeln!(self.out)?;
+        self.gap()?;
         self.line(Style::Bold, format_args!("> {text}"))
     }
 
     fn tool_end(&mut self, end: &ToolExecutionEnd) -> io::Result<()> {
-        self.end_line()?;
         let headline = self.running.remove(&end.tool_call_id).unwrap_or_else(|| end.tool_name.clone());
         // Tools may run side by side; the output must not stand below another one's headline.
         if self.headed != end.tool_call_id {
@@ -165,7 +159,7 @@ impl<W: Write> View<W> {
     /// Writes the first lines of a text, indented.
     fn excerpt(&mut self, text: &str, limit: usize, style: impl Fn(&str) -> Style) -> io::Result<()> {
         for line in text.lines().take(limit) {
-            self.line(style(line), format_args!("  {}", clip(line)))?;
+            self.line(style(line), format!("  {}", clip(line)).trim_end())?;
         }
         match text.lines().count().saturating_sub(limit) {
             0 => Ok(()),
@@ -186,7 +180,8 @@ impl<W: Write> View<W> {
         self.out.flush()
     }
 
-    fn end_line(&mut self) -> io::Result<()> {
+    /// Ends the line if it has text.
+    pub(crate) fn end_line(&mut self) -> io::Result<()> {
         if self.in_line {
             self.in_line = false;
             writeln!(self.out)?;
@@ -225,16 +220,16 @@ mod tests {
     const START: &str =
         r#"{"type":"tool_execution_start","toolCallId":"ID","toolName":"bash","args":{"path":"p","command":"a\nb"}}"#;
     const END: &str = r#"{"type":"tool_execution_end","toolCallId":"ID","toolName":"bash","isError":true,
-        "result":{"content":[{"type":"text","text":"one\ntwo\n"}]}}"#;
+        "result":{"content":[{"type":"text","text":"one\n\ntwo\n"}]}}"#;
 
     #[test]
     fn text_streams_without_control_characters_and_tools_start_a_new_line() {
         let (start, delta) = (text("text_start", "x"), text("text_delta", "delta"));
-        assert_eq!(shown(false, &[&start, &delta, &delta, START, END]), "\nhi[2Jhi[2J\n\n> bash a b\n  one\n  two\n");
+        assert_eq!(shown(false, &[&start, &delta, &delta, START, END]), "\nhi[2Jhi[2J\n\n> bash a b\n  one\n\n  two\n");
         let thinking = text("thinking_delta", "delta");
         assert_eq!(
             shown(true, &[&thinking, END]),
-            "\x1b[2mhi[2J\x1b[0m\n\n\x1b[1m> bash\x1b[0m\n\x1b[31m  one\x1b[0m\n\x1b[31m  two\x1b[0m\n"
+            "\x1b[2mhi[2J\x1b[0m\n\n\x1b[1m> bash\x1b[0m\n\x1b[31m  one\x1b[0m\n\n\x1b[31m  two\x1b[0m\n"
         );
     }
 
@@ -242,13 +237,13 @@ mod tests {
     fn output_stands_below_the_headline_of_its_own_call() {
         let with_id = |event: &str, id: &str| event.replace("ID", id);
         let [a, b, end_a, end_b] = [with_id(START, "1"), with_id(START, "2"), with_id(END, "1"), with_id(END, "2")];
-        let call = "> bash a b\n  one\n  two\n";
+        let call = "> bash a b\n  one\n\n  two\n";
         assert_eq!(shown(false, &[&a, &b, &end_b, &end_a]), format!("\n> bash a b\n\n{call}\n{call}"));
     }
 
     #[test]
     fn long_output_is_cut_and_diffs_are_coloured_by_their_signs() {
-        let many = END.replace(r"one\ntwo\n", &r"x\n".repeat(OUTPUT_LINES + 3));
+        let many = END.replace(r"one\n\ntwo\n", &r"x\n".repeat(OUTPUT_LINES + 3));
         assert!(shown(false, &[&many]).ends_with("  x\n  ... 3 more lines\n"));
         let diff = r#"{"type":"tool_execution_end","toolCallId":"1","toolName":"edit","isError":false,
             "result":{"content":[],"details":{"diff":" 1 a\n-2 b\n+2 c"}}}"#;
