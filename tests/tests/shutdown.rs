@@ -111,31 +111,3 @@ async fn a_client_that_is_gone_ends_the_server() {
     })
     .await;
 }
-
-#[tokio::test]
-async fn whoever_is_killed_nobody_is_left() {
-    let fake = FakeProvider::start().await;
-    let home = Home::new(&fake);
-    let command = "sleep 1000 & setsid sleep 1000 & echo begun; sleep 1000";
-    let mut victim = 0;
-    loop {
-        fake.push(Reply::new().tool_call("c1", "bash", &json!({ "command": command })));
-        let mut server = home.dreb().arg("--no-session").start();
-        server.prompt("go").await;
-        server
-            .until_line(|line| {
-                line["type"] == "tool_execution_update" && text(&line["partialResult"]).contains("begun")
-            })
-            .await;
-        // Each process of the server in turn.
-        let own = server.own_processes();
-        let Some(process) = own.get(victim) else { break };
-        process.signal(Signal::SIGKILL);
-        poll_until(&format!("the last process to end after a kill of {process:?}"), Duration::from_secs(1), || {
-            dreb_tests::process::living_in(server.home()).is_empty().then_some(())
-        })
-        .await;
-        victim += 1;
-    }
-    assert!(victim > 0);
-}

@@ -55,7 +55,7 @@ pub fn prepare(messages: Vec<AgentMessage>, model: &Model, target: &dyn Target) 
                 }
                 let (message, calls) = convert(message, model, &mut ids);
                 out.push(AgentMessage::Assistant(message));
-                turn = Some(Turn { calls, later: Vec::new() });
+                turn = Some(Turn { calls, ..Turn::default() });
             }
             AgentMessage::ToolResult(result) => {
                 if let Some(turn) = &mut turn {
@@ -84,6 +84,8 @@ pub fn prepare(messages: Vec<AgentMessage>, model: &Model, target: &dyn Target) 
 #[derive(Default)]
 struct Turn {
     calls: Vec<Call>,
+    /// In the order they came, which is that of the session.
+    results: Vec<AgentMessage>,
     later: Vec<AgentMessage>,
 }
 
@@ -94,39 +96,37 @@ struct Call {
     sent: String,
     name: String,
     timestamp: u64,
-    result: Option<ToolResultMessage>,
+    is_answered: bool,
 }
 
 impl Turn {
     /// Gives a result to the first call with its id that has none. A result without a call, which
     /// every API refuses, is dropped.
     fn take(&mut self, mut result: ToolResultMessage) {
-        let call = self.calls.iter_mut().find(|call| call.original == result.tool_call_id && call.result.is_none());
+        let call = self.calls.iter_mut().find(|call| call.original == result.tool_call_id && !call.is_answered);
         if let Some(call) = call {
+            call.is_answered = true;
             result.tool_call_id.clone_from(&call.sent);
             result.content.iter_mut().for_each(clean_block);
-            call.result = Some(result);
+            self.results.push(AgentMessage::ToolResult(result));
         }
     }
 
     /// Writes out the results and what came after them. Calls that wait at the very end of the
     /// conversation are left as they are: `complete` says that something follows.
     fn close(self, out: &mut Vec<AgentMessage>, complete: bool) {
-        for call in self.calls {
-            let result = match call.result {
-                Some(result) => result,
-                None if complete => ToolResultMessage::new(
-                    call.sent,
-                    call.name,
-                    vec![ContentBlock::text(MISSING_RESULT)],
-                    None,
-                    true,
-                    call.timestamp,
-                ),
-                None => continue,
-            };
-            out.push(AgentMessage::ToolResult(result));
-        }
+        out.extend(self.results);
+        let missing = self.calls.into_iter().filter(|call| complete && !call.is_answered);
+        out.extend(missing.map(|call| {
+            AgentMessage::ToolResult(ToolResultMessage::new(
+                call.sent,
+                call.name,
+                vec![ContentBlock::text(MISSING_RESULT)],
+                None,
+                true,
+                call.timestamp,
+            ))
+        }));
         out.extend(self.later);
     }
 }
@@ -188,7 +188,7 @@ fn convert(mut message: AssistantMessage, model: &Model, ids: &mut Ids<'_>) -> (
                     sent: call.id.clone(),
                     name: call.name.clone(),
                     timestamp: message.timestamp,
-                    result: None,
+                    is_answered: false,
                 });
                 content.push(ContentBlock::ToolCall(call));
             }

@@ -234,8 +234,8 @@ fn ids_that_come_twice_are_made_unique_with_their_results() {
             "call x_3",
             "result x_3 fourth",
             "call x_ x__2",
-            "result x_ fifth",
             "result x__2 sixth",
+            "result x_ fifth",
         ]
     );
 }
