@@ -272,9 +272,10 @@ async fn unreachable(url: &str, cause_is: &str) {
             let text = failed["errorMessage"].as_str().unwrap();
             assert!(text.strip_prefix("Connection error. ").is_some_and(|cause| cause.contains(cause_is)), "{text}");
         }
+        let last = messages(&lines, "assistant").pop().unwrap()["errorMessage"].clone();
         assert_eq!(
             event(&lines, "auto_retry_end"),
-            &json!({ "type": "auto_retry_end", "success": false, "attempt": 3, "finalError": "Connection error." })
+            &json!({ "type": "auto_retry_end", "success": false, "attempt": 3, "finalError": last })
         );
         server.finish().await;
     }

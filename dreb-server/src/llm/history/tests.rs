@@ -183,8 +183,8 @@ fn a_call_without_a_result_gets_one_unless_it_stands_at_the_end() {
         outline(&out),
         [
             "call a b",
-            "result a No result provided",
             "result b rb",
+            "result a No result provided",
             "user go on",
             "call c",
             "result c No result provided",
@@ -192,7 +192,7 @@ fn a_call_without_a_result_gets_one_unless_it_stands_at_the_end() {
             "result d rd"
         ]
     );
-    let AgentMessage::ToolResult(missing) = &out[1] else { panic!("{out:?}") };
+    let AgentMessage::ToolResult(missing) = &out[2] else { panic!("{out:?}") };
     assert!(missing.is_error);
     assert_eq!(missing.tool_name, "read");
 }
