@@ -264,8 +264,8 @@ impl AgentSession {
             }
         }
         self.inner.closing.cancel();
-        let flush = self.with(|state| state.log.flush());
-        if let Err(error) = flush.await {
+        let closed = self.with(|state| state.log.close());
+        if let Err(error) = closed.await {
             tracing::error!(%error, "session file not complete");
         }
     }
