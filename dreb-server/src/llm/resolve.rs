@@ -423,7 +423,7 @@ pub fn start(models: &Models, wishes: &StartWishes<'_>) -> Result<Start, Resolve
         .or(pattern_level)
         .or(session_level)
         .or_else(|| wishes.default_thinking.clone())
-        .unwrap_or(ThinkingLevel::Xhigh);
+        .unwrap_or(thinking::DEFAULT);
     let thinking = thinking::clamp(&model, &level);
     let fallback_message = fallback.map(|text| format!("{text}. Using {}/{}", model.provider, model.id));
     Ok(Start { model, thinking, warning, fallback_message })
