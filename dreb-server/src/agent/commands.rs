@@ -173,13 +173,13 @@ impl AgentSession {
     ///
     /// # Errors
     ///
-    /// The model is unknown or its provider has no credentials.
+    /// The model is unknown, its provider has no credentials or its API is not on hand.
     pub async fn set_model(&self, command: SetModel) -> Result<Model, CommandError> {
         let SetModel { provider, model_id } = command;
         let model = self
             .models()
             .find(&provider, &model_id)
-            .filter(|_| self.models().has_auth(&provider))
+            .filter(|model| self.models().has_auth(&provider) && self.models().has_wire(model))
             .ok_or_else(|| CommandError::Plain(format!("Model not found: {provider}/{model_id}")))?;
         let changed = self.with(|state| {
             let could_think = state.model.as_ref().is_some_and(|model| model.reasoning);
