@@ -68,3 +68,21 @@ async fn a_retry_goes_by_the_model_that_is_set_while_it_is_waited_for() {
     assert_eq!((&state["isRetrying"], &state["retryAttempt"]), (&json!(false), &json!(0)));
     server.finish().await;
 }
+
+#[tokio::test]
+async fn a_model_of_an_api_that_is_not_spoken_is_warned_about_and_not_offered() {
+    let fake = FakeProvider::start().await;
+    let home = Home::new(&fake);
+    let mut server = home.dreb().model("openai/gpt-5.4").env("OPENAI_API_KEY", "k").start();
+    let models = server.ok(json!({ "type": "get_available_models" })).await;
+    let providers: std::collections::BTreeSet<_> =
+        models["models"].as_array().unwrap().iter().map(|model| model["provider"].as_str().unwrap()).collect();
+    assert_eq!(providers.into_iter().collect::<Vec<_>>(), ["fake", "fake-openai"]);
+    assert_eq!(
+        server.fails(json!({ "type": "set_model", "provider": "openai", "modelId": "gpt-5.4" })).await,
+        "Model not found: openai/gpt-5.4"
+    );
+    let warning = "Warning: openai/gpt-5.4 cannot be used: this version does not speak its API, openai-responses.";
+    assert!(server.stderr().contains(warning), "{}", server.stderr());
+    server.finish().await;
+}
