@@ -394,7 +394,7 @@ impl From<ExitNotice> for CallError {
 }
 
 /// Reads the `data` of an answer.
-async fn decode_data<T: serde::de::DeserializeOwned + Send + 'static>(
+pub(crate) async fn decode_data<T: serde::de::DeserializeOwned + Send + 'static>(
     command: &str,
     success: Success,
 ) -> Result<T, CallError> {
