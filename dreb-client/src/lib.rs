@@ -83,6 +83,7 @@ mod driver;
 mod error;
 mod events;
 mod hub;
+mod leftovers;
 mod lines;
 mod options;
 mod partial;
