@@ -219,3 +219,21 @@ async fn settings_set_over_the_wire_are_kept_beside_unknown_ones() {
     assert_eq!((&state["steeringMode"], &state["model"]["id"]), (&json!("all"), &json!("fake-mini")));
     server.finish().await;
 }
+
+#[tokio::test]
+async fn a_shell_result_that_waits_for_the_next_prompt_is_stored_at_the_end() {
+    let fake = FakeProvider::start().await;
+    let home = Home::new(&fake);
+    fake.push(Reply::new().text_start().text_deltas(["half"]).hang());
+    let mut server = home.dreb().start();
+    server.prompt("go").await;
+    server.until_short("U:text_delta").await;
+    server.ok(json!({ "type": "bash", "command": "echo kept" })).await;
+    let (_, status) = server.close_stdin_and_wait().await;
+    assert_eq!(status.code(), Some(0));
+    let stored = home.session_lines();
+    let roles: Vec<_> = stored.iter().filter_map(|entry| entry["message"]["role"].as_str()).collect();
+    assert_eq!(roles, ["user", "assistant", "bashExecution"]);
+    assert_eq!(stored.last().unwrap()["message"]["output"], "kept\n");
+    assert_chain(&stored);
+}

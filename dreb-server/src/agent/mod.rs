@@ -241,9 +241,9 @@ impl AgentSession {
         }
     }
 
-    /// Ends all work in order: runs are aborted with their events, shell commands killed, the session
-    /// file written. Returns when that is done or has taken too long.
-    pub async fn close(&self) {
+    /// Ends all work: runs are aborted with their events, shell commands killed. Returns when the run
+    /// has ended or has taken too long.
+    pub async fn stop(&self) {
         let (run, shells) = self.with(|state| {
             state.closing = true;
             (state.run.clone(), state.bash.values().cloned().collect::<Vec<_>>())
@@ -264,8 +264,13 @@ impl AgentSession {
             }
         }
         self.inner.closing.cancel();
-        let flush = self.with(|state| state.log.flush());
-        if let Err(error) = flush.await {
+    }
+
+    /// Writes the session file to its end. What is added later is not stored.
+    pub async fn close(&self) {
+        self.store_held_bash().await;
+        let closed = self.with(|state| state.log.close());
+        if let Err(error) = closed.await {
             tracing::error!(%error, "session file not complete");
         }
     }

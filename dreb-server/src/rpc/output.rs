@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// Above this many waiting bytes events wait for the reader.
-pub const SOFT_LIMIT: usize = 1024 * 1024;
+pub const SOFT_LIMIT: usize = 256 * 1024;
 /// Above this many waiting bytes no further commands are taken, so that answers cannot pile up.
 pub const HARD_LIMIT: usize = 4 * 1024 * 1024;
 /// A buffer that grew beyond this for one large line is given back.

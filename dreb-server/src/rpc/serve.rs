@@ -140,6 +140,8 @@ impl<'a> Pending<'a> {
                 self.advance().await;
             }
         };
-        let _ = tokio::time::timeout(DRAIN_WAIT, async { tokio::join!(session.close(), answers) }).await;
+        let _ = tokio::time::timeout(DRAIN_WAIT, async { tokio::join!(session.stop(), answers) }).await;
+        // Last, for commands that were cut off still leave their entries.
+        let _ = tokio::time::timeout(DRAIN_WAIT, session.close()).await;
     }
 }
