@@ -13,6 +13,7 @@ pub mod process;
 pub mod rpc;
 pub mod session;
 pub mod settings;
+pub mod small_file;
 pub mod tools;
 
 /// Version of the server, as `--version` and `get_version` give it.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// Modules from the bottom up. A module may name those of lower layers and of its own module only.
 const LAYERS: &[&[&str]] = &[
-    &["environment"],
+    &["environment", "small_file"],
     &["process"],
     &["session", "settings", "llm"],
     &["tools", "context"],

@@ -3,15 +3,17 @@
 use std::path::Path;
 
 use crate::environment::Environment;
+use crate::small_file;
 
 /// The environment with the file's variables added; those that are set already win.
 ///
 /// A missing or unreadable file adds nothing.
 pub(super) fn with_secrets(environment: Environment) -> Environment {
     let Some(home) = environment.get("HOME") else { return environment };
-    match std::fs::read_to_string(Path::new(home).join(".dreb/secrets/providers.env")) {
-        Ok(text) => environment.with_defaults(variables(&text)),
-        Err(_) => environment,
+    let bytes = small_file::read(&Path::new(home).join(".dreb/secrets/providers.env"));
+    match bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok()) {
+        Some(text) => environment.with_defaults(variables(&text)),
+        None => environment,
     }
 }
 

@@ -44,6 +44,9 @@ pub(super) enum StartError {
     /// Signal handlers could not be set.
     #[error("Error: cannot handle signals: {0}")]
     Signals(io::Error),
+    /// Reading the settings was cut off.
+    #[error("Error: cannot read the settings: {0}")]
+    Settings(String),
     /// The model flags name no model.
     #[error("{0}")]
     Model(String),
@@ -68,7 +71,11 @@ pub(super) async fn serve(flags: &Flags, environment: Environment) -> Result<u8,
     let signals = Signals::watch(&stop, &children).map_err(StartError::Signals)?;
     let lines = input::spawn(io::stdin(), flags.max_line_bytes).map_err(StartError::Stdio)?;
     let output = Output::spawn(stdout).map_err(StartError::Stdio)?;
-    let session = open(flags, environment, cwd, &output, &children).await?;
+    let session = tokio::select! {
+        session = open(flags, environment, cwd, &output, &children) => session?,
+        // A disk that does not answer must not keep a server that is told to go.
+        () = stop.cancelled() => return Ok(signals.exit_code()),
+    };
     let ended = crate::rpc::serve(&session, lines, &output, &stop).await;
     children.shut_down().await;
     Ok(match ended {
@@ -87,7 +94,9 @@ async fn open(
 ) -> Result<AgentSession, StartError> {
     let paths = Paths::new(&environment, cwd);
     warn_root();
-    let (settings, warnings) = Settings::open(&paths);
+    let of_paths = paths.clone();
+    let opened = tokio::task::spawn_blocking(move || Settings::open(&of_paths)).await;
+    let (settings, warnings) = opened.map_err(|error| StartError::Settings(error.to_string()))?;
     tell(&warnings);
     let http = HttpClient::new(HttpOptions::default());
     let wires: Vec<Arc<dyn Provider>> = vec![

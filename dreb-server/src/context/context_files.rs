@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::environment::Paths;
+use crate::small_file;
 
 /// Names looked for in each folder, in this order.
 const NAMES: [&str; 8] = [
@@ -102,17 +103,11 @@ impl Collector {
 
     /// The text of a file not met before.
     fn read(&mut self, path: &Path) -> Option<String> {
-        // Asked first, for reading a pipe would wait for ever.
-        let metadata = fs::metadata(path).ok()?;
+        fs::metadata(path).ok()?;
         if !self.seen.insert(path.to_path_buf()) {
             return None;
         }
-        let result = if metadata.is_file() {
-            fs::read(path).map_err(|error| error.to_string())
-        } else {
-            Err("not a file".into())
-        };
-        match result {
+        match small_file::read(path) {
             Ok(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
             Err(error) => {
                 self.found.warnings.push(format!("Could not read {}: {error}", path.display()));
@@ -312,7 +307,10 @@ mod tests {
                 ("home/work/app/AGENTS.md".to_owned(), "bad \u{fffd} byte".to_owned()),
             ]
         );
-        assert_eq!(warnings, [format!("Could not read {}: not a file", tree.paths.cwd.join("CLAUDE.md").display())]);
+        assert_eq!(
+            warnings,
+            [format!("Could not read {}: Is a directory (os error 21)", tree.paths.cwd.join("CLAUDE.md").display())]
+        );
     }
 
     #[tokio::test]

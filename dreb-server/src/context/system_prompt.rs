@@ -9,6 +9,7 @@ use protocol_schema::model::ModelRef;
 use super::context_files::ContextFile;
 use super::project_state::ProjectState;
 use crate::environment::Paths;
+use crate::small_file;
 
 /// The text that a prompt of the user's own takes the place of.
 const BASE: &str = "\
@@ -224,7 +225,7 @@ impl PromptSources {
     }
 
     fn read(&mut self, path: &Path) -> Option<String> {
-        match std::fs::read(path) {
+        match small_file::read(path) {
             Ok(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
             Err(error) => {
                 self.warnings.push(format!("Could not read {}: {error}", path.display()));

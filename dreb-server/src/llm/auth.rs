@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 pub use self::environment_keys::{AUTHENTICATED, EnvironmentKeys};
 use super::{Secret, jsonc};
+use crate::small_file;
 
 /// An access token is given up this long before it expires.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
@@ -161,7 +162,7 @@ fn credential(value: &Value) -> Option<Credential> {
 ///
 /// There is a file and it cannot be read.
 pub fn open_file(path: &Path) -> io::Result<String> {
-    let read = || std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let read = || small_file::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     match read() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         read => return read,

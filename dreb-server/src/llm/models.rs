@@ -17,6 +17,7 @@ use super::models_json::{CustomModel, Headers, ModelsFile, ProviderEntry};
 use super::value_forms::{CommandError, Values};
 use super::{Provider, Secret, scripted};
 use crate::environment::Environment;
+use crate::small_file;
 
 /// What stands on the wire for a value that may be secret.
 const MASK: &str = "***";
@@ -75,7 +76,7 @@ struct Files {
 }
 
 fn read_models(path: &Path) -> (ModelsFile, Vec<String>) {
-    match std::fs::read(path) {
+    match small_file::read(path) {
         Ok(bytes) => ModelsFile::parse(&String::from_utf8_lossy(&bytes), path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Default::default(),
         Err(error) => {

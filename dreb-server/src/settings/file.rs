@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::lock::{self, Lock};
 use super::merge;
+use crate::small_file;
 
 /// Readings of a broken file while another program may be writing it in place.
 const READ_TRIES: u32 = 25;
@@ -70,7 +71,7 @@ pub fn load(path: &Path) -> Result<Map<String, Value>, LoadError> {
 }
 
 fn load_once(path: &Path) -> Result<Map<String, Value>, LoadError> {
-    let bytes = match fs::read(path) {
+    let bytes = match small_file::read(path) {
         Ok(bytes) => bytes,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(Map::new());

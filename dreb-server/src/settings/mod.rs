@@ -91,7 +91,7 @@ impl Settings {
     /// Reads both files, `settings.json` of the agent folder and `.dreb/settings.json` of the working
     /// directory. A file that cannot be read counts as empty; the second value says so in words.
     ///
-    /// Blocks on the disk; for the time before the runtime has work.
+    /// Blocks on the disk; within a runtime for its blocking threads.
     #[must_use]
     pub fn open(paths: &Paths) -> (Self, Vec<String>) {
         let inner = Inner {
