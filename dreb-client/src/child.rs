@@ -12,6 +12,7 @@ use nix::unistd::{AccessFlags, Pid, access};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use crate::error::{ExitReason, StartError};
+use crate::leftovers::{TAG_VARIABLE, Tag};
 use crate::options::{API_KEY_VARIABLE, RpcClientOptions};
 
 /// Name of the server's binary.
@@ -19,11 +20,20 @@ const BINARY: &str = "dreb";
 /// Environment variable that names the server's binary.
 const BINARY_VARIABLE: &str = "DREB_BIN";
 
-/// A child process that leads its own process group. Dropping it kills the group.
+/// How long processes that a server left behind may take to vanish once they are killed.
+const KILL_PATIENCE: Duration = Duration::from_secs(1);
+/// The same for a drop, which holds a thread up for so long.
+const DROP_PATIENCE: Duration = Duration::from_millis(50);
+
+/// A child process that leads its own process group. Dropping it kills the group and whatever else
+/// descends from the child.
 #[derive(Debug)]
 pub(crate) struct ServerProcess {
     child: Child,
     group: Option<Pid>,
+    /// `None` with a command prefix: what that command leaves running, say a shared connection of
+    /// `ssh`, is its own affair.
+    tag: Option<Tag>,
 }
 
 /// The three pipes of a child.
@@ -62,6 +72,10 @@ impl ServerProcess {
         if let Some(key) = &options.api_key {
             command.env(API_KEY_VARIABLE, key);
         }
+        let tag = options.command_prefix.is_empty().then(Tag::new);
+        if let Some(tag) = &tag {
+            command.env(TAG_VARIABLE, tag.below(inherited_tags(options).as_deref()));
+        }
         #[cfg(feature = "bundled")]
         if options.bundled {
             command.env(crate::bundled::VARIABLE, "1");
@@ -72,7 +86,7 @@ impl ServerProcess {
                 return Err(io::Error::other("a pipe is missing"));
             };
             let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
-            Ok((Self { child, group }, Pipes { stdin, stdout, stderr }))
+            Ok((Self { child, group, tag }, Pipes { stdin, stdout, stderr }))
         });
         spawned.map_err(|source| StartError::Spawn { program, source })
     }
@@ -82,12 +96,18 @@ impl ServerProcess {
         self.child.id()
     }
 
-    /// Waits for the end and kills what is left of the group. Cancel-safe.
+    /// Waits for the end and kills what is left of the group and of other descendants. Cancel-safe.
     pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
         let status = self.child.wait().await?;
         // While a member lives the group's number is not given away; without one there is no group.
         self.signal(Signal::SIGKILL);
         self.group = None;
+        if let Some(tag) = self.tag.clone() {
+            // Fails only if the runtime is going down; then the drop sees to it.
+            if tokio::task::spawn_blocking(move || tag.kill_all(KILL_PATIENCE)).await.is_ok() {
+                self.tag = None;
+            }
+        }
         Ok(status)
     }
 
@@ -114,6 +134,19 @@ impl ServerProcess {
 impl Drop for ServerProcess {
     fn drop(&mut self) {
         self.signal(Signal::SIGKILL);
+        if let Some(tag) = &self.tag {
+            tag.kill_all(DROP_PATIENCE);
+        }
+    }
+}
+
+/// The tags that the server would inherit by the options' environment.
+fn inherited_tags(options: &RpcClientOptions) -> Option<OsString> {
+    let given = options.environment.iter().rev().find(|(name, _)| name == TAG_VARIABLE);
+    match given {
+        Some((_, value)) => value.clone(),
+        None if options.env_clear => None,
+        None => std::env::var_os(TAG_VARIABLE),
     }
 }
 
@@ -146,7 +179,7 @@ fn command_line(options: &RpcClientOptions) -> Result<(PathBuf, Vec<OsString>), 
         let program = std::env::current_exe().map_err(|error| StartError::BinaryNotFound {
             looked_at: vec![format!("the current executable ({error})")],
         })?;
-        return Ok((program, args));
+        return Ok((still_there(program), args));
     }
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let sources = Sources {
@@ -156,6 +189,13 @@ fn command_line(options: &RpcClientOptions) -> Result<(PathBuf, Vec<OsString>), 
         path: variable("PATH"),
     };
     Ok((find(&sources)?, args))
+}
+
+/// The executable's path; if the file was deleted or replaced since the program started, as an upgrade
+/// does, a way to what is running.
+#[cfg(feature = "bundled")]
+fn still_there(program: PathBuf) -> PathBuf {
+    if cfg!(target_os = "linux") && !program.exists() { "/proc/self/exe".into() } else { program }
 }
 
 fn check_directory(path: &Path) -> io::Result<()> {

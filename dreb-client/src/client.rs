@@ -26,8 +26,8 @@ use crate::pending::RequestId;
 /// A running server. Cheap to clone; all clones speak to the same one.
 ///
 /// When the last clone is dropped the server is ended in the background, as
-/// [`shutdown`](Self::shutdown) does it. If the tokio runtime is dropped first, the server's process
-/// group is killed at once.
+/// [`shutdown`](Self::shutdown) does it, by the runtime it was started in. If that runtime is dropped
+/// first, the server and all that descends from it are killed at once.
 #[derive(Clone)]
 pub struct RpcClient {
     handle: Arc<Handle>,
@@ -77,6 +77,10 @@ impl RpcClient {
     /// # Cancel safety
     ///
     /// Dropping the future ends a server that was already started.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime, and within one that lacks I/O or time (`enable_all`).
     pub async fn start(options: RpcClientOptions) -> Result<Self, StartError> {
         Self::start_with_events(options).await.map(|(client, _)| client)
     }
@@ -89,6 +93,10 @@ impl RpcClient {
     /// As [`start`](Self::start).
     ///
     /// # Cancel safety
+    ///
+    /// As [`start`](Self::start).
+    ///
+    /// # Panics
     ///
     /// As [`start`](Self::start).
     pub async fn start_with_events(options: RpcClientOptions) -> Result<(Self, Events), StartError> {
@@ -116,6 +124,10 @@ impl RpcClient {
     /// # Cancel safety
     ///
     /// Dropping the future closes the streams.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime, and within one that lacks time.
     pub async fn from_streams<R, W>(reader: R, writer: W, options: RpcClientOptions) -> Result<Self, StartError>
     where
         R: AsyncRead + Send + Unpin + 'static,
@@ -373,7 +385,8 @@ impl RpcClient {
     }
 
     /// Ends the server: its standard input is closed, after the grace period its process group gets
-    /// SIGTERM, after another one SIGKILL. Returns once it is gone and reaped, and how it ended.
+    /// SIGTERM, after another one SIGKILL. Returns once it is gone and reaped, with how it ended; on
+    /// Linux nothing that descends from it is left then, unless a command prefix ran it.
     ///
     /// Calls of all clones fail with [`CallError::Closed`] from now on. Shutting down twice, or a
     /// server that has already ended, is no error.
@@ -394,7 +407,7 @@ impl From<ExitNotice> for CallError {
 }
 
 /// Reads the `data` of an answer.
-async fn decode_data<T: serde::de::DeserializeOwned + Send + 'static>(
+pub(crate) async fn decode_data<T: serde::de::DeserializeOwned + Send + 'static>(
     command: &str,
     success: Success,
 ) -> Result<T, CallError> {

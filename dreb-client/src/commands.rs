@@ -24,6 +24,10 @@ impl RpcClient {
     /// As [`call`](Self::call). The server refuses while the agent runs: use
     /// [`steer`](Self::steer), [`follow_up`](Self::follow_up) or a [`Prompt`] with
     /// `streaming_behavior`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`call`](Self::call). Dropping the future does not end the run, [`abort`](Self::abort) does.
     pub async fn prompt(&self, message: impl Into<String>) -> Result<(), CallError> {
         self.call(Prompt::new(message)).await.map(drop)
     }
@@ -31,6 +35,10 @@ impl RpcClient {
     /// Queues a message that is delivered after the current turn.
     ///
     /// # Errors
+    ///
+    /// As [`call`](Self::call).
+    ///
+    /// # Cancel safety
     ///
     /// As [`call`](Self::call).
     pub async fn steer(&self, message: impl Into<String>) -> Result<(), CallError> {
@@ -42,6 +50,10 @@ impl RpcClient {
     /// # Errors
     ///
     /// As [`call`](Self::call).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`call`](Self::call).
     pub async fn follow_up(&self, message: impl Into<String>) -> Result<(), CallError> {
         self.call(FollowUp { message: message.into(), images: None }).await.map(drop)
     }
@@ -49,6 +61,10 @@ impl RpcClient {
     /// Aborts the current run. Queued messages stay.
     ///
     /// # Errors
+    ///
+    /// As [`call`](Self::call).
+    ///
+    /// # Cancel safety
     ///
     /// As [`call`](Self::call).
     pub async fn abort(&self) -> Result<(), CallError> {
@@ -60,6 +76,10 @@ impl RpcClient {
     /// # Errors
     ///
     /// As [`call`](Self::call).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`call`](Self::call).
     pub async fn get_state(&self) -> Result<SessionState, CallError> {
         self.call(GetState {}).await
     }
@@ -69,13 +89,21 @@ impl RpcClient {
     /// # Errors
     ///
     /// As [`call`](Self::call).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`call`](Self::call).
     pub async fn get_messages(&self) -> Result<Vec<AgentMessage>, CallError> {
         self.call(GetMessages {}).await.map(|answer| answer.messages)
     }
 
-    /// The text of the last answer, `None` if there is none yet.
+    /// The text of the last answer without blanks around it, `None` if there is none yet.
     ///
     /// # Errors
+    ///
+    /// As [`call`](Self::call).
+    ///
+    /// # Cancel safety
     ///
     /// As [`call`](Self::call).
     pub async fn get_last_assistant_text(&self) -> Result<Option<String>, CallError> {
@@ -87,6 +115,10 @@ impl RpcClient {
     /// # Errors
     ///
     /// As [`call`](Self::call).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`call`](Self::call).
     pub async fn get_pending_messages(&self) -> Result<PendingMessages, CallError> {
         self.call(GetPendingMessages {}).await
     }
@@ -94,6 +126,10 @@ impl RpcClient {
     /// Empties both queues and returns what was in them.
     ///
     /// # Errors
+    ///
+    /// As [`call`](Self::call).
+    ///
+    /// # Cancel safety
     ///
     /// As [`call`](Self::call).
     pub async fn clear_pending_messages(&self) -> Result<PendingMessages, CallError> {
@@ -105,6 +141,10 @@ impl RpcClient {
     /// # Errors
     ///
     /// As [`call`](Self::call).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`call`](Self::call).
     pub async fn set_steering_mode(&self, mode: QueueMode) -> Result<(), CallError> {
         self.call(SetSteeringMode { mode }).await.map(drop)
     }
@@ -114,6 +154,10 @@ impl RpcClient {
     /// # Errors
     ///
     /// As [`call`](Self::call).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`call`](Self::call).
     pub async fn set_follow_up_mode(&self, mode: QueueMode) -> Result<(), CallError> {
         self.call(SetFollowUpMode { mode }).await.map(drop)
     }
@@ -121,6 +165,14 @@ impl RpcClient {
     /// Switches to another model and returns it.
     ///
     /// # Errors
+    ///
+    /// As [`call`](Self::call).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`call`](Self::call).
+    ///
+    /// # Cancel safety
     ///
     /// As [`call`](Self::call).
     pub async fn set_model(
@@ -136,6 +188,10 @@ impl RpcClient {
     /// # Errors
     ///
     /// As [`call`](Self::call).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`call`](Self::call).
     pub async fn get_available_models(&self) -> Result<Vec<Model>, CallError> {
         self.call(GetAvailableModels {}).await.map(|answer| answer.models)
     }
@@ -143,6 +199,10 @@ impl RpcClient {
     /// Sets the thinking level; the server clamps it to what the model can do.
     ///
     /// # Errors
+    ///
+    /// As [`call`](Self::call).
+    ///
+    /// # Cancel safety
     ///
     /// As [`call`](Self::call).
     pub async fn set_thinking_level(&self, level: ThinkingLevel) -> Result<(), CallError> {
@@ -168,6 +228,10 @@ impl RpcClient {
     /// # Errors
     ///
     /// As [`call`](Self::call).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`call`](Self::call).
     pub async fn abort_bash(&self) -> Result<(), CallError> {
         self.call(AbortBash {}).await.map(drop)
     }
@@ -176,6 +240,10 @@ impl RpcClient {
     /// [`server_version`](Self::server_version).
     ///
     /// # Errors
+    ///
+    /// As [`call`](Self::call).
+    ///
+    /// # Cancel safety
     ///
     /// As [`call`](Self::call).
     pub async fn get_version(&self) -> Result<Version, CallError> {

@@ -118,7 +118,7 @@ fn event(text: &str, kind: &str, detail: EventDetail) -> Incoming {
         if kind == "message_update" && detail == EventDetail::Delta {
             lean_update(text).map(|(update, bytes)| (Event::MessageUpdate(update), bytes))
         } else {
-            Event::from_json(text).map(|event| (event, text.len()))
+            Event::from_json(text).map(|event| (event, EVENT_ROOM + text.len()))
         }
     };
     match mended(text, once) {
@@ -140,8 +140,9 @@ fn mended<T>(text: &str, read: impl Fn(&str) -> Result<T, serde_json::Error>) ->
     })
 }
 
-/// Room that an update takes beside its text, in bytes.
-const UPDATE_ROOM: usize = 512;
+/// Room that an event takes beside its text, in bytes: without it, short lines would fill the memory
+/// long before they fill a budget.
+pub(crate) const EVENT_ROOM: usize = 512;
 
 /// Reads an update without its copies of the whole message: those are skipped, not decoded. The
 /// second value is about how many bytes the result takes.
@@ -168,7 +169,7 @@ fn lean_update(text: &str) -> Result<(MessageUpdate, usize), serde_json::Error> 
     };
     let (assistant_message_event, length) = lean_sub_event(update.assistant_message_event.get())?;
     let update = MessageUpdate { kind: Default::default(), assistant_message_event, message: None, usage };
-    Ok((update, UPDATE_ROOM + length))
+    Ok((update, EVENT_ROOM + length))
 }
 
 fn lean_sub_event(text: &str) -> Result<(Sub, usize), serde_json::Error> {

@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::child::{self, ServerProcess};
-use crate::decode::{self, Answer, Incoming, LARGE};
+use crate::decode::{self, Answer, EVENT_ROOM, Incoming, LARGE};
 use crate::error::{Cause, ExitNotice, ExitReason};
 use crate::events::{ClientEvent, MalformedLine, ServerEvent};
 use crate::hub::Hub;
@@ -61,6 +61,9 @@ pub(crate) struct Shared {
     pub(crate) pid: Option<u32>,
     partial: Mutex<Option<PartialMessage>>,
     stop: watch::Sender<bool>,
+    /// Set once the end has begun: nobody need ask for an answer any more.
+    ending: AtomicBool,
+    /// Set once the other side is gone: what it left is all that can still come.
     draining: AtomicBool,
     soft_limit: usize,
     hard_limit: usize,
@@ -92,6 +95,7 @@ impl Shared {
             pid,
             partial: Mutex::new(None),
             stop: watch::Sender::new(false),
+            ending: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             soft_limit: options.event_budget,
             hard_limit: options.event_budget.saturating_mul(4),
@@ -145,6 +149,12 @@ impl Shared {
         }
     }
 
+    /// From here on more is read than usual, so that a server that writes its last words can end.
+    fn begin_end(&self) {
+        self.ending.store(true, Ordering::Release);
+        self.hub.room.notify_one();
+    }
+
     /// From here on everything is read, whoever is slow: no more than a pipe holds can follow.
     fn drain(&self) {
         self.draining.store(true, Ordering::Release);
@@ -164,10 +174,10 @@ impl Shared {
         loop {
             let limit = if self.draining.load(Ordering::Acquire) {
                 usize::MAX
-            } else if self.pending().is_empty() {
-                self.soft_limit
-            } else {
+            } else if self.ending.load(Ordering::Acquire) || !self.pending().is_empty() {
                 self.hard_limit
+            } else {
+                self.soft_limit
             };
             if self.hub.backlog() <= limit {
                 return;
@@ -226,7 +236,7 @@ impl Shared {
     fn report(&self, line: &[u8], length: usize, error: String) {
         tracing::warn!(length, "the server wrote a malformed line");
         let line = MalformedLine::new(line, length, error);
-        let bytes = line.line.len();
+        let bytes = EVENT_ROOM + line.line.len();
         self.hub.publish(ClientEvent::Malformed(Arc::new(line)), bytes, false);
     }
 }
@@ -390,7 +400,7 @@ pub(crate) async fn drive(
         }
     }
     let requested = *shared.stop.borrow();
-    shared.drain();
+    shared.begin_end();
     // Closes the server's standard input, whatever brought us here.
     shared.stop.send_replace(true);
     let reason = match &mut process {
@@ -399,6 +409,7 @@ pub(crate) async fn drive(
                 Some(status) => status,
                 None => process.terminate(shared.grace).await,
             };
+            shared.drain();
             // Whether it was all read in time makes no difference to what is told.
             let _ = tokio::time::timeout(DRAIN_TIME, tasks.all_ended()).await;
             child::reason(status)

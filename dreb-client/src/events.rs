@@ -132,6 +132,11 @@ impl Events {
         self.next_positioned().await.map(|(_, event)| event)
     }
 
+    /// Whether something from before this position is still to be taken.
+    pub(crate) fn is_behind(&self, position: u64) -> bool {
+        self.hub.is_behind(self.id, position)
+    }
+
     /// The next item with its position in the stream.
     pub(crate) async fn next_positioned(&mut self) -> Option<(u64, ClientEvent)> {
         // Takes part in cooperative scheduling: a loop over a full queue must not starve the reader.

@@ -103,9 +103,17 @@ impl Queue {
         }
     }
 
+    fn first_gap(&self) -> u64 {
+        self.gaps.front().map_or(u64::MAX, |(first, _, _)| *first)
+    }
+
+    /// Position of what comes next.
+    fn front(&self) -> u64 {
+        self.first_gap().min(self.must.front()).min(self.updates.front())
+    }
+
     fn pop(&mut self) -> Option<(u64, ClientEvent)> {
-        let gap = self.gaps.front().map_or(u64::MAX, |(first, _, _)| *first);
-        let (must, update) = (self.must.front(), self.updates.front());
+        let (gap, must, update) = (self.first_gap(), self.must.front(), self.updates.front());
         if gap < must && gap < update {
             return self.gaps.pop_front().map(|(first, _, count)| (first, ClientEvent::Lagged(count)));
         }
@@ -187,6 +195,11 @@ impl Hub {
     /// Position of the next event.
     pub(crate) fn position(&self) -> u64 {
         self.lock().next
+    }
+
+    /// Whether something from before this position is still to be taken.
+    pub(crate) fn is_behind(&self, id: u64, position: u64) -> bool {
+        self.lock().queues.get(&id).is_some_and(|queue| queue.front() < position)
     }
 
     /// Bytes that wait in the fullest queue and must not be lost. Queues share their events, so this

@@ -44,7 +44,7 @@
 //!
 //! One task watches over the reader, the writer, the collector of standard error and the process.
 //! It ends when the server ends, when [`RpcClient::shutdown`] is called, or when the last
-//! [`RpcClient`] is dropped, and it takes the others and the server's process group with it.
+//! [`RpcClient`] is dropped, and it takes the others, the server and all that descends from it with it.
 //!
 //! # Events
 //!
@@ -83,6 +83,7 @@ mod driver;
 mod error;
 mod events;
 mod hub;
+mod leftovers;
 mod lines;
 mod options;
 mod partial;

@@ -43,7 +43,8 @@ impl LineSplitter {
             }
             None => {
                 self.searched = self.buffer.len();
-                if self.searched > self.cap {
+                // The rest of a line that is thrown away is not gathered first.
+                if self.searched > self.cap || self.skipped > 0 {
                     self.skipped += self.searched;
                     // A new buffer, so that the room of a giant line is given back.
                     self.buffer = BytesMut::new();
@@ -123,6 +124,21 @@ mod tests {
         assert_eq!(split(&[b"123456789\nok\n12345678\n"], 8), expected);
         assert_eq!(split(&[b"1234", b"56789", b"\nok\n1234", b"5678\n"], 8), expected);
         assert_eq!(split(&[b"0123456789", b"0123456789", b"012"], 8), [Line::TooLong(23)]);
+    }
+
+    #[test]
+    fn the_rest_of_a_line_over_the_cap_is_not_kept() {
+        let mut splitter = LineSplitter::new(8);
+        splitter.feed(b"123456789");
+        assert_eq!(splitter.next_line(), None);
+        for length in 10..20 {
+            splitter.feed(b"x");
+            assert_eq!(splitter.next_line(), None);
+            assert_eq!((splitter.buffer.len(), splitter.skipped), (0, length));
+        }
+        splitter.feed(b"\nok\n");
+        assert_eq!(splitter.next_line(), Some(Line::TooLong(19)));
+        assert_eq!(splitter.next_line(), Some(text(b"ok")));
     }
 
     #[test]

@@ -118,7 +118,8 @@ impl RpcClientOptions {
     ///
     /// The binary is then not looked up here: it is [`binary`](Self::binary) or plain `dreb`. The
     /// working directory and the environment given here are those of the prefix command. `ssh` hands
-    /// its arguments to a remote shell, so text with blanks must be quoted for that shell.
+    /// its arguments to a remote shell, so text with blanks must be quoted for that shell. What the
+    /// command leaves running outside of its process group, such as a shared connection, is left alone.
     #[must_use]
     pub fn command_prefix<I>(mut self, words: I) -> Self
     where

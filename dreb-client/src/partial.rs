@@ -10,6 +10,9 @@ use crate::partial_json::object_so_far;
 
 /// An answer as it stood after one update. Cheap to hold and to clone: the text is shared with the
 /// updates before and after it and copied only when it is asked for.
+///
+/// What no update carries is missing here and comes with `message_end`: the signatures of thinking, the
+/// provider's id of the answer, the time it took.
 #[derive(Debug, Clone)]
 pub struct PartialMessage {
     head: Arc<AssistantMessage>,

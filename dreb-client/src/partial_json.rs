@@ -4,7 +4,8 @@ use protocol_schema::mend_surrogates;
 use serde_json::{Map, Value};
 
 /// The object that `text` is the beginning of, as far as it is known. A string that is not closed
-/// yet counts as far as it goes; a key without a value does not count.
+/// yet counts as far as it goes; a key without a value does not count, nor does a number or a
+/// word that may go on. This is what servers show that send whole messages.
 pub(crate) fn object_so_far(text: &str) -> Map<String, Value> {
     let scan = scan(text);
     let closers = |head: &str, quote: &str| {
@@ -15,9 +16,15 @@ pub(crate) fn object_so_far(text: &str) -> Map<String, Value> {
         whole
     };
     let parse = |whole: String| serde_json::from_str::<Map<String, Value>>(&mend_surrogates(&whole)).ok();
-    parse(closers(&text[..scan.usable], if scan.in_string { "\"" } else { "" }))
-        .or_else(|| parse(closers(&text[..scan.cut], "")))
-        .unwrap_or_default()
+    let whole = || parse(closers(&text[..scan.usable], if scan.in_string { "\"" } else { "" }));
+    let whole = if scan.in_string || !ends_in_word(text) { whole() } else { None };
+    whole.or_else(|| parse(closers(&text[..scan.cut], ""))).unwrap_or_default()
+}
+
+/// Whether the text, which does not end inside a string, ends in a number, `true`, `false` or `null`, or in
+/// the beginning of one.
+fn ends_in_word(text: &str) -> bool {
+    !text.ends_with([',', ':', '[', ']', '{', '}', '"', ' ', '\t', '\n', '\r'])
 }
 
 struct Scan {
@@ -39,7 +46,7 @@ fn scan(text: &str) -> Scan {
         match (scan.in_string, byte) {
             (true, b'\\') => {
                 let length = if bytes.get(at + 1) == Some(&b'u') { 6 } else { 2 };
-                if at + length > bytes.len() {
+                if at + length > bytes.len() || waits_for_its_half(&bytes[at..]) {
                     scan.usable = at;
                     break;
                 }
@@ -64,6 +71,12 @@ fn scan(text: &str) -> Scan {
     scan
 }
 
+/// Whether the text is the escape of a high surrogate, whole, and what may become that of the low one.
+fn waits_for_its_half(text: &[u8]) -> bool {
+    let is_high = matches!(text, [b'\\', b'u', b'd' | b'D', b'8' | b'9' | b'a' | b'b' | b'A' | b'B', _, _, ..]);
+    is_high && text.len() < 12 && matches!(&text[6..], [] | [b'\\'] | [b'\\', b'u', ..])
+}
+
 #[cfg(test)]
 mod tests {
     use pretty_assertions::assert_eq;
@@ -84,13 +97,25 @@ mod tests {
             (r#"{"path":"a\u00e"#, r#"{"path":"a"}"#),
             (r#"{"path":"a\n"#, r#"{"path":"a\n"}"#),
             (r#"{"path":"a","li"#, r#"{"path":"a"}"#),
-            (r#"{"path":"a","limit":1"#, r#"{"path":"a","limit":1}"#),
+            (r#"{"path":"a","limit":1"#, r#"{"path":"a"}"#),
+            (r#"{"path":"a","limit":1 "#, r#"{"path":"a","limit":1}"#),
+            (r#"{"path":"a","limit":1,"#, r#"{"path":"a","limit":1}"#),
+            (r#"{"all":[-1,2.5e"#, r#"{"all":[-1]}"#),
+            (r#"{"all":[-"#, r#"{"all":[]}"#),
+            (r#"{"on":true"#, "{}"),
+            (r#"{"on":true}"#, r#"{"on":true}"#),
+            (r#"{"path":"a 1"#, r#"{"path":"a 1"}"#),
             (r#"{"path":"a","on":tr"#, r#"{"path":"a"}"#),
             (r#"{"edits":[{"a":1},{"b":"x,]"#, r#"{"edits":[{"a":1},{"b":"x,]"}]}"#),
             (r#"{"edits":[{"a":1},{"b":"#, r#"{"edits":[{"a":1},{}]}"#),
             (r#"{"a":{"b":1},"#, r#"{"a":{"b":1}}"#),
             (r#"{"a":1}"#, r#"{"a":1}"#),
-            (r#"{"a":"\ud83d"#, "{\"a\":\"\u{fffd}\"}"),
+            (r#"{"a":"x\ud83d"#, r#"{"a":"x"}"#),
+            (r#"{"a":"x\uD83D\ude0"#, r#"{"a":"x"}"#),
+            (r#"{"a":"x\ud83d\ude00"#, "{\"a\":\"x\u{1f600}\"}"),
+            (r#"{"a":"x\ud83dy"#, "{\"a\":\"x\u{fffd}y\"}"),
+            (r#"{"a":"x\ud83d\n"#, "{\"a\":\"x\u{fffd}\\n\"}"),
+            (r#"{"a":"x\ud83d""#, "{\"a\":\"x\u{fffd}\"}"),
             ("[1,2", "{}"),
             ("garbage", "{}"),
         ] {

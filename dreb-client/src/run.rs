@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use protocol_schema::message::AgentMessage;
 use protocol_schema::queue::Prompt;
-use protocol_schema::session::GetState;
+use protocol_schema::session::{GetState, SessionState};
 use protocol_schema::{AssistantMessage, Command, Event, StopReason, Usage};
 use tokio::time::Instant;
 
-use crate::client::RpcClient;
+use crate::client::{RpcClient, decode_data};
 use crate::error::{CallError, ExitNotice, ExitReason};
 use crate::events::{ClientEvent, Events};
 
@@ -109,21 +109,25 @@ impl RpcClient {
     pub async fn wait_for_idle(&self) -> Result<(), CallError> {
         // Before the state is asked for, so that an end between the two is not missed.
         let mut events = self.events_without_updates();
-        let mut next_look = match self.activity().await? {
-            Activity::Idle => return Ok(()),
-            Activity::Running => None,
-            Activity::Between => Some(Instant::now() + POLL_INTERVAL),
-        };
+        let mut next_look = Some(Instant::now());
+        // Where in the stream the state was last told; what ends before that says nothing of now.
+        let mut told = u64::MAX;
         loop {
             match next_or_look(&mut events, next_look).await {
-                None => match self.activity().await? {
-                    Activity::Idle => return Ok(()),
-                    Activity::Running => next_look = None,
-                    Activity::Between => next_look = Some(Instant::now() + POLL_INTERVAL),
-                },
+                None => {
+                    let (activity, position) = self.activity().await?;
+                    told = position;
+                    match activity {
+                        Activity::Idle => return Ok(()),
+                        Activity::Running => next_look = None,
+                        Activity::Between => next_look = Some(Instant::now() + POLL_INTERVAL),
+                    }
+                }
                 Some((_, ClientEvent::Exited(notice))) => return Err(notice.into()),
-                Some((_, ClientEvent::Event(event))) => match &*event {
-                    Event::AgentSettled(_) => return Ok(()),
+                Some((position, ClientEvent::Event(event))) => match &*event {
+                    Event::AgentSettled(_) if position >= told => return Ok(()),
+                    // The end of what the state told of, or of a run before that one.
+                    Event::AgentSettled(_) => next_look = Some(Instant::now()),
                     Event::AgentEnd(_) => next_look = Some(self.look_after_end()),
                     _ => {}
                 },
@@ -172,7 +176,10 @@ impl RpcClient {
         loop {
             let event = match next_or_look(&mut events, next_look).await {
                 None => {
-                    match self.activity().await? {
+                    let (activity, position) = self.activity().await?;
+                    match activity {
+                        // A whole run may have come and gone before the answer.
+                        Activity::Idle if events.is_behind(position) => next_look = Some(Instant::now()),
                         Activity::Idle if started => return Ok(outcome),
                         Activity::Idle => {
                             idle_looks += 1;
@@ -229,15 +236,19 @@ impl RpcClient {
         Instant::now() + if settles { SETTLE_TIME } else { Duration::ZERO }
     }
 
-    async fn activity(&self) -> Result<Activity, CallError> {
-        let state = self.call(GetState {}).await?;
-        Ok(if state.is_streaming {
+    /// What goes on, and the position in the stream at which the server told it.
+    async fn activity(&self) -> Result<(Activity, u64), CallError> {
+        let answer = self.request(&GetState {}, GetState::TIMEOUT).await?;
+        let position = answer.position;
+        let state = decode_data::<SessionState>(GetState::NAME, answer).await?;
+        let activity = if state.is_streaming {
             Activity::Running
         } else if state.is_retrying || state.is_compacting {
             Activity::Between
         } else {
             Activity::Idle
-        })
+        };
+        Ok((activity, position))
     }
 }
 

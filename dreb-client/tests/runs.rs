@@ -162,8 +162,65 @@ async fn an_end_between_the_look_and_its_answer_is_not_missed() {
         // The server looked while it was busy, and ended before the answer was out.
         let answer = common::success(&request, state(true, false, false));
         peer.send_bytes(format!("{}\n{answer}\n", json!({"type": "agent_settled"})).as_bytes()).await;
+        // Whose end that was, only the server knows.
+        say_state(&mut peer, state(false, false, false)).await;
         peer
     };
     let (result, _peer) = tokio::join!(client.wait_for_idle(), peer_side);
     result.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_an_earlier_run_is_not_taken_for_that_of_the_present_one() {
+    let (client, mut peer) = connect_to(RpcClientOptions::new(), settling()).await;
+    let over = std::cell::Cell::new(false);
+    let peer_side = async {
+        let request = peer.expect("get_state").await;
+        // One run ends and the next begins while the state is being asked for.
+        let answer = common::success(&request, state(true, false, false));
+        let lines = [agent_end(), json!({"type": "agent_settled"}), agent_start(), answer];
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        peer.send_bytes(text.as_bytes()).await;
+        say_state(&mut peer, state(true, false, false)).await;
+        assert_eq!(tokio::time::timeout(std::time::Duration::from_secs(60), peer.try_next()).await.ok(), None);
+        assert!(!over.get(), "the second run has not ended");
+        peer.send(&agent_end()).await;
+        peer.send(&json!({"type": "agent_settled"})).await;
+        peer
+    };
+    let waiting = async {
+        client.wait_for_idle().await.unwrap();
+        over.set(true);
+    };
+    let ((), _peer) = tokio::join!(waiting, peer_side);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_ends_while_the_state_is_asked_for_belongs_to_the_run() {
+    for settles in [true, false] {
+        let version = if settles { settling() } else { json!({"version": "1"}) };
+        let (client, mut peer) = connect_to(RpcClientOptions::new(), version).await;
+        let peer_side = async {
+            let request = peer.expect("prompt").await;
+            peer.ack(&request).await;
+            let mut failed = answer_message("");
+            failed["stopReason"] = "error".into();
+            peer.send(&agent_start()).await;
+            peer.send(&message("message_end", &failed)).await;
+            peer.send(&agent_end()).await;
+            let request = peer.expect("get_state").await;
+            let mut lines = vec![agent_start(), message("message_end", &answer_message("good")), agent_end()];
+            lines.extend(settles.then(|| json!({"type": "agent_settled"})));
+            lines.push(common::success(&request, state(false, false, false)));
+            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            peer.send_bytes(text.as_bytes()).await;
+            if !settles {
+                say_state(&mut peer, state(false, false, false)).await;
+            }
+            peer
+        };
+        let (outcome, _peer) = tokio::join!(client.prompt_and_wait("hi"), peer_side);
+        let outcome = outcome.unwrap();
+        assert_eq!((outcome.messages.len(), outcome.text().as_str()), (2, "good"));
+    }
 }

@@ -1,5 +1,7 @@
 //! The layers of the server point downwards only; this test reads the `use` lines.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "an unexpected value should fail the test on the spot")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -3,6 +3,8 @@
 //! `data/examples.jsonl` holds every JSON sample of the document, one a line. Parts that the document
 //! elides (`$elided`) are completed here with its own samples of those parts.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "an unexpected value should fail the test on the spot")]
+
 use pretty_assertions::assert_eq;
 use protocol_schema::envelope::{RequestFrame, ResponseFrame, encode_request};
 use protocol_schema::registry::{Command, ResponseData};

@@ -26,10 +26,16 @@ impl Process {
     /// The living process with this number; `None` if there is none or it only waits to be reaped.
     #[must_use]
     pub fn find(pid: i32) -> Option<Self> {
-        let stat = stat(pid)?;
-        if matches!(stat.field(0), "Z" | "X") {
+        if matches!(stat(pid)?.field(0), "Z" | "X") {
             return None;
         }
+        Self::find_any(pid)
+    }
+
+    /// Like [`find`](Self::find), and takes one that has ended and waits to be reaped.
+    #[must_use]
+    pub fn find_any(pid: i32) -> Option<Self> {
+        let stat = stat(pid)?;
         let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         let command = String::from_utf8_lossy(&command).trim_end_matches('\0').replace('\0', " ");
         Some(Self { pid, parent: stat.number(1)?, command, started: stat.number(19)? })

@@ -138,7 +138,8 @@ impl<'a> Launch<'a> {
         let mut command = self.command();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", self.program.display()));
-        let process = Process::find(child.id().unwrap_or_default().cast_signed());
+        // A start that fails may have ended already.
+        let process = Process::find_any(child.id().unwrap_or_default().cast_signed());
         let stderr = Arc::new(Mutex::new(Vec::new()));
         let collecting = tokio::spawn(collect(child.stderr.take().expect("piped"), Arc::clone(&stderr)));
         Server {

@@ -378,6 +378,11 @@ async fn a_start_that_cannot_work_says_why() {
     for (home, arguments, error) in [
         (Home::empty(), vec![], "No models available."),
         (
+            Home::empty(),
+            vec!["--api-key", "k"],
+            "--api-key requires a model to be specified via --model, --provider/--model, or --models",
+        ),
+        (
             Home::new(&fake),
             vec!["--model", "zzz/none"],
             "Model \"zzz/none\" not found. Use --list-models to see available models.",

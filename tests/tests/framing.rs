@@ -47,6 +47,8 @@ async fn bad_lines_are_told_what_is_wrong() {
             "error": "Unknown command: no_such_command",
         })
     );
+    // No dialog is open that this could answer; the reference drops it, too.
+    server.send_raw("{\"type\":\"extension_ui_response\",\"id\":\"gone\",\"cancelled\":true}\n").await;
     for line in ["{not json", "{} x", "{\"type\":\"prompt\",\"message\":\"a\"", "\u{feff}{\"type\":\"abort\"}", "'x'"] {
         let answer = answer(&mut server, line).await;
         assert_eq!((&answer["command"], answer.get("id")), (&json!("parse"), None), "{answer}");

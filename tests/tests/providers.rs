@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dreb_tests::fake_provider::{GarbageServer, RefusedPort};
 use dreb_tests::home::providers;
-use dreb_tests::notation::{BEGIN, END, SAY, event, messages, sequence, shorts, text};
+use dreb_tests::notation::{BEGIN, END, SAY, event, messages, sequence, short, shorts, text};
 use dreb_tests::{FakeProvider, Home, Reply, Server};
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
@@ -115,6 +115,10 @@ async fn a_transient_failure_is_tried_again() {
         );
         let failed = messages(&lines, "assistant")[0];
         assert_eq!((&failed["errorMessage"], &failed["content"]), (&json!(error), &json!([])));
+        // This API's answer begins with the request, the other's with the first bytes.
+        let begun = lines.iter().find(|line| short(line) == "S(assistant)").unwrap();
+        let reason = if model == ANTHROPIC { "stop" } else { "error" };
+        assert_eq!(begun["message"]["stopReason"], reason, "{model}");
         assert_eq!(
             event(&lines, "auto_retry_start"),
             &json!({

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "every test binary uses its own part")]
 
+use std::time::Duration;
+
 use dreb_client::{RpcClient, RpcClientOptions};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf};
@@ -12,9 +14,10 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// The next line of the client; panics at the end.
+    /// The next line of the client; panics at the end, or if none comes.
     pub(crate) async fn next(&mut self) -> Value {
-        self.try_next().await.expect("the client closed its side")
+        let next = tokio::time::timeout(Duration::from_secs(60), self.try_next()).await;
+        next.expect("the client says nothing").expect("the client closed its side")
     }
 
     pub(crate) async fn try_next(&mut self) -> Option<Value> {
@@ -35,6 +38,11 @@ impl Peer {
 
     pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
         self.writer.write_all(bytes).await.unwrap();
+    }
+
+    /// Like [`send_bytes`](Self::send_bytes); `false` if the client has closed its side.
+    pub(crate) async fn try_send_bytes(&mut self, bytes: &[u8]) -> bool {
+        self.writer.write_all(bytes).await.is_ok()
     }
 
     pub(crate) async fn answer(&mut self, request: &Value, data: Value) {

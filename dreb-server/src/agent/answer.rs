@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use protocol_schema::event::{AutoRetryEnd, Event, LengthRetry, MessageStart, StreamRetry};
+use protocol_schema::event::{Event, LengthRetry, MessageStart, StreamRetry};
 use protocol_schema::{AgentMessage, AssistantMessage, StopReason};
 use tokio::sync::mpsc;
 
@@ -109,7 +109,9 @@ impl AgentSession {
             self.tell_start(&message).await;
         }
         self.finish_message(AgentMessage::Assistant(message.clone())).await;
-        self.end_retrying(&message).await;
+        if message.stop_reason != StopReason::Error {
+            self.end_retries(None).await;
+        }
         Answer { message, retry_after }
     }
 
@@ -233,24 +235,6 @@ impl AgentSession {
             extra: Default::default(),
         }))
         .await;
-    }
-
-    /// Any answer that is no error ends a series of retries.
-    async fn end_retrying(&self, message: &AssistantMessage) {
-        if message.stop_reason == StopReason::Error {
-            return;
-        }
-        let attempt = self.with(|state| std::mem::take(&mut state.retry_attempt));
-        if attempt > 0 {
-            self.tell(Event::AutoRetryEnd(AutoRetryEnd {
-                kind: Default::default(),
-                success: true,
-                attempt,
-                final_error: None,
-                extra: Default::default(),
-            }))
-            .await;
-        }
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::run::user_message;
+use super::run::{Basis, user_message};
 use super::state::RunControl;
 use super::{ABORT_WAIT, AgentSession};
 use crate::context::context_usage;
@@ -62,8 +62,8 @@ impl AgentSession {
             run.cancel.cancel();
             run.done.cancelled().await;
         }
-        let model = self.with(|state| state.model.clone()).ok_or_else(|| CommandError::Plain(NO_MODEL.to_owned()))?;
-        let key = self.models().key(&model.provider).await;
+        let basis = self.with(|state| Basis::of(state)).ok_or_else(|| CommandError::Plain(NO_MODEL.to_owned()))?;
+        let key = self.models().key(&basis.model.provider).await;
         for warning in self.models().take_warnings() {
             tracing::warn!("{warning}");
         }
@@ -77,7 +77,6 @@ impl AgentSession {
                 return false;
             }
             state.is_streaming = true;
-            state.retry_attempt = 0;
             state.run = Some(control.clone());
             true
         });
@@ -91,7 +90,7 @@ impl AgentSession {
             let _ = gone.await;
             let cancel = control.cancel.clone();
             let _ends = RunEnds { session: session.clone(), control };
-            session.drive(vec![user_message(message)], cancel, model).await;
+            session.drive(vec![user_message(message)], cancel, basis).await;
         });
         Ok(Started(Some(go)))
     }
@@ -174,13 +173,13 @@ impl AgentSession {
     ///
     /// # Errors
     ///
-    /// The model is unknown or its provider has no credentials.
+    /// The model is unknown, its provider has no credentials or its API is not on hand.
     pub async fn set_model(&self, command: SetModel) -> Result<Model, CommandError> {
         let SetModel { provider, model_id } = command;
         let model = self
             .models()
             .find(&provider, &model_id)
-            .filter(|_| self.models().has_auth(&provider))
+            .filter(|model| self.models().has_auth(&provider) && self.models().has_wire(model))
             .ok_or_else(|| CommandError::Plain(format!("Model not found: {provider}/{model_id}")))?;
         let changed = self.with(|state| {
             let could_think = state.model.as_ref().is_some_and(|model| model.reasoning);
@@ -191,10 +190,11 @@ impl AgentSession {
                     .append(EntryBody::ModelChange { provider: provider.clone(), model_id: model_id.clone() })
                     .durable,
             ];
-            if !could_think && let Some(level) = self.settings().get().default_thinking_level() {
-                state.wanted_thinking = level;
-            }
-            let level = thinking::clamp(&model, &state.wanted_thinking);
+            let wish = match could_think {
+                true => state.thinking.clone(),
+                false => self.settings().get().default_thinking_level().unwrap_or(thinking::DEFAULT),
+            };
+            let level = thinking::clamp(&model, &wish);
             let changed = (level != state.thinking).then(|| level.clone());
             if changed.is_some() {
                 stored.push(state.log.append(EntryBody::ThinkingLevelChange { thinking_level: level.clone() }).durable);
@@ -223,7 +223,6 @@ impl AgentSession {
             return Err(invalid("defaultThinkingLevel", level.as_str(), ThinkingLevel::WORDS));
         }
         let changed = self.with(|state| {
-            state.wanted_thinking = level.clone();
             let reasoning = state.model.as_ref().is_some_and(|model| model.reasoning);
             let level = state.model.as_ref().map_or_else(|| level.clone(), |model| thinking::clamp(model, &level));
             if level == state.thinking {
@@ -260,7 +259,7 @@ impl AgentSession {
             using_subscription: state.model.as_ref().is_some_and(subscription),
             thinking_level: state.thinking.clone(),
             is_streaming: state.is_streaming,
-            is_retrying: state.retry_attempt > 0,
+            is_retrying: state.is_retrying,
             retry_attempt: state.retry_attempt,
             is_compacting: false,
             steering_mode: state.queues.steering.mode.clone(),
@@ -327,6 +326,8 @@ impl Drop for RunEnds {
     fn drop(&mut self) {
         self.session.with(|state| {
             state.is_streaming = false;
+            state.is_retrying = false;
+            state.retry_attempt = 0;
             state.run = None;
         });
         self.control.done.cancel();

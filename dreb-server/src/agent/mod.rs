@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::commands::{CommandError, Started};
 use self::queues::{Queue, Queues};
-use self::run::RunSettings;
+use self::run::{Basis, RunSettings};
 pub use self::sink::EventSink;
 use self::state::State;
 use self::tool_set::CheckedTool;
@@ -110,12 +110,12 @@ impl AgentSession {
                 follow_up: Queue::new(parts.settings.get().follow_up_mode()),
             },
             model: parts.model,
-            wanted_thinking: parts.thinking,
             thinking,
             messages: Vec::new(),
             log: parts.log,
             run: None,
             is_streaming: false,
+            is_retrying: false,
             retry_attempt: 0,
             held_bash: Vec::new(),
             bash: Default::default(),
@@ -225,9 +225,9 @@ impl AgentSession {
         }
     }
 
-    async fn run_settings(&self, model: Arc<Model>, cancel: CancellationToken) -> RunSettings {
+    async fn run_settings(&self, basis: Basis, cancel: CancellationToken) -> RunSettings {
         let inner = &self.inner;
-        let thinking = self.with(|state| thinking::clamp(&model, &state.wanted_thinking));
+        let Basis { model, thinking } = basis;
         let system_prompt = inner.prompt.build(tool_set::prompt_lines(&inner.tools), &model).await;
         RunSettings {
             thinking,

@@ -16,9 +16,24 @@ use tokio_util::sync::CancellationToken;
 
 use super::AgentSession;
 use super::retry::{delay, is_transient};
+use super::state::State;
 use super::tool_set::CheckedTool;
 use crate::llm::ToolDefinition;
 use crate::tools::ToolSettings;
+
+/// The model of a run and how much it thinks.
+#[derive(Debug)]
+pub(super) struct Basis {
+    pub(super) model: Arc<Model>,
+    pub(super) thinking: ThinkingLevel,
+}
+
+impl Basis {
+    /// What is set now; `None` without a model.
+    pub(super) fn of(state: &State) -> Option<Self> {
+        Some(Self { model: state.model.clone()?, thinking: state.thinking.clone() })
+    }
+}
 
 /// What a run goes by from its start to its end, whatever is changed meanwhile.
 #[derive(Debug)]
@@ -44,35 +59,34 @@ struct RunResult {
 enum Next {
     Settled,
     Retry { attempt: u32, pause: Duration },
-    GaveUp { attempt: u32, error: String },
+    GaveUp { error: String },
 }
 
 impl AgentSession {
     /// Carries a run through, retries included, and says when all is quiet.
-    pub(super) async fn drive(&self, mut prompts: Vec<AgentMessage>, cancel: CancellationToken, model: Arc<Model>) {
+    pub(super) async fn drive(&self, mut prompts: Vec<AgentMessage>, cancel: CancellationToken, mut basis: Basis) {
         loop {
-            let run = self.run_settings(Arc::clone(&model), cancel.clone()).await;
+            let run = self.run_settings(basis, cancel.clone()).await;
             let result = self.run(&run, std::mem::take(&mut prompts)).await;
             let next = self.after(&result);
             let messages = result.messages;
             self.ready().await;
             self.with(|state| {
                 state.is_streaming = false;
-                if let Next::Retry { attempt, .. } = next {
-                    state.retry_attempt = attempt;
-                }
+                state.is_retrying |= matches!(next, Next::Retry { .. });
                 let end = AgentEnd { kind: Default::default(), messages, extra: Extra::new() };
                 self.sink().emit(&Event::AgentEnd(end));
             });
             match next {
                 Next::Settled => break,
-                Next::GaveUp { attempt, error } => {
-                    self.end_retry(attempt, error).await;
+                Next::GaveUp { error } => {
+                    self.end_retries(Some(error)).await;
                     break;
                 }
                 Next::Retry { attempt, pause } => {
-                    if !self.wait_for_retry(attempt, pause, result.last, &cancel).await {
-                        break;
+                    match self.wait_for_retry(attempt, pause, result.last, &cancel).await {
+                        Some(now) => basis = now,
+                        None => break,
                     }
                 }
             }
@@ -167,60 +181,72 @@ impl AgentSession {
         }
         match attempt {
             1 => Next::Settled,
-            _ => Next::GaveUp { attempt: attempt - 1, error },
+            _ => Next::GaveUp { error },
         }
     }
 
-    /// Waits before a retry; `false` if it was cancelled.
+    /// Announces a retry and waits for its time; the answer is what it goes by, `None` if it was
+    /// cancelled.
     async fn wait_for_retry(
         &self,
         attempt: u32,
         pause: Duration,
         failed: Option<AssistantMessage>,
         cancel: &CancellationToken,
-    ) -> bool {
-        let policy = self.settings().get().retry();
-        let error_message = failed.and_then(|message| message.error_message).unwrap_or_default();
-        self.tell(Event::AutoRetryStart(AutoRetryStart {
+    ) -> Option<Basis> {
+        let start = AutoRetryStart {
             kind: Default::default(),
             attempt,
-            max_attempts: policy.max_retries,
+            max_attempts: self.settings().get().retry().max_retries,
             delay_ms: u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
-            error_message,
+            error_message: failed.and_then(|message| message.error_message).unwrap_or_default(),
             extra: Extra::new(),
-        }))
-        .await;
-        // The failed answer stays in the session file, but the model does not see it.
+        };
+        self.ready().await;
         self.with(|state| {
-            if matches!(state.messages.last().map(AsRef::as_ref), Some(AgentMessage::Assistant(message)) if message.stop_reason == StopReason::Error)
-            {
-                state.messages.pop();
+            state.retry_attempt = attempt;
+            // The failed answer stays in the session file, but the model does not see it. It need not be
+            // the last message: a shell command of the client may have ended since.
+            if let Some(place) = state.messages.iter().rposition(|message| is_failed(message)) {
+                state.messages.remove(place);
             }
+            self.sink().emit(&Event::AutoRetryStart(start));
         });
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = cancel.cancelled() => {
-                self.end_retry(attempt, "Retry cancelled".to_owned()).await;
-                return false;
+                self.end_retries(Some("Retry cancelled".to_owned())).await;
+                return None;
             }
         }
-        self.with(|state| state.is_streaming = true);
-        true
+        // A retry is a run of its own: it goes by what has been set meanwhile.
+        self.with(|state| {
+            let basis = Basis::of(state)?;
+            state.is_streaming = true;
+            Some(basis)
+        })
     }
 
-    async fn end_retry(&self, attempt: u32, error: String) {
+    /// Ends a series of retries, if there is one; without an error they have helped.
+    pub(super) async fn end_retries(&self, error: Option<String>) {
         self.ready().await;
         self.with(|state| {
-            state.retry_attempt = 0;
+            if !std::mem::take(&mut state.is_retrying) {
+                return;
+            }
             self.sink().emit(&Event::AutoRetryEnd(AutoRetryEnd {
                 kind: Default::default(),
-                success: false,
-                attempt,
-                final_error: Some(error),
+                success: error.is_none(),
+                attempt: std::mem::take(&mut state.retry_attempt),
+                final_error: error,
                 extra: Extra::new(),
             }));
         });
     }
+}
+
+fn is_failed(message: &AgentMessage) -> bool {
+    matches!(message, AgentMessage::Assistant(message) if message.stop_reason == StopReason::Error)
 }
 
 /// The user message for a text with images.

@@ -14,9 +14,7 @@ use crate::session::SessionLog;
 pub(super) struct State {
     pub(super) log: SessionLog,
     pub(super) model: Option<Arc<Model>>,
-    /// The level asked for last; what the model can do may be less.
-    pub(super) wanted_thinking: ThinkingLevel,
-    /// The level in force.
+    /// The thinking level in force; the model has it.
     pub(super) thinking: ThinkingLevel,
     pub(super) messages: Vec<Arc<AgentMessage>>,
     pub(super) queues: Queues,
@@ -24,7 +22,9 @@ pub(super) struct State {
     pub(super) run: Option<RunControl>,
     /// Whether a run is between its start and its `agent_end`.
     pub(super) is_streaming: bool,
-    /// The retry that is waited for or carried out, 0 for none.
+    /// Whether a failed run is tried again: from its `agent_end` to the end of the retries.
+    pub(super) is_retrying: bool,
+    /// The retry that was announced last, 0 for none.
     pub(super) retry_attempt: u32,
     /// Results of `bash` commands that came while the agent was streaming.
     pub(super) held_bash: Vec<AgentMessage>,

@@ -7,6 +7,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use protocol_schema::ThinkingLevel;
 
@@ -80,6 +81,7 @@ pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Parsed {
     let known = keep_known(&command, args, &mut warnings);
     match command.try_get_matches_from(known) {
         Ok(matches) => Parsed::Run(Box::new(flags(&matches, warnings))),
+        Err(error) if error.kind() == ErrorKind::DisplayVersion => Parsed::Print(format!("{}\n", crate::VERSION)),
         Err(error) if error.use_stderr() => Parsed::Refuse(error.render().to_string()),
         Err(error) => Parsed::Print(error.render().to_string()),
     }
@@ -295,9 +297,16 @@ mod tests {
 
     #[test]
     fn help_and_version_are_printed() {
-        for args in [["--help"], ["-h"], ["--version"], ["-v"]] {
-            let parsed = parse(std::iter::once("dreb").chain(args).map(OsString::from));
-            assert!(matches!(parsed, Parsed::Print(_)), "{args:?} {parsed:?}");
+        let printed = |flag: &str| match parse(["dreb", flag].map(OsString::from)) {
+            Parsed::Print(text) => text,
+            other => panic!("{flag} {other:?}"),
+        };
+        for flag in ["--help", "-h"] {
+            assert!(printed(flag).contains("Usage: dreb [OPTIONS]"), "{flag}");
+        }
+        // The number alone, for scripts that compare it.
+        for flag in ["--version", "-v"] {
+            assert_eq!(printed(flag), format!("{}\n", crate::VERSION), "{flag}");
         }
     }
 }

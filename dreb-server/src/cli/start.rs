@@ -52,8 +52,8 @@ pub(super) enum StartError {
     Model(String),
     /// No provider has credentials.
     #[error(
-        "No models available.\n\nSet an API key in the environment, for example ANTHROPIC_API_KEY, OPENAI_API_KEY or \
-         GEMINI_API_KEY,\nor describe models of your own in {}.",
+        "No models available.\n\nSet an API key in the environment, for example ANTHROPIC_API_KEY, OPENROUTER_API_KEY or \
+         GROQ_API_KEY,\nor describe models of your own in {}.",
         .0.display()
     )]
     NoModels(PathBuf),
@@ -145,6 +145,9 @@ fn choose_model(
     environment: &Environment,
     paths: &Paths,
 ) -> Result<(Arc<Model>, ThinkingLevel), StartError> {
+    if flags.api_key.is_some() && flags.model.is_none() {
+        return Err(StartError::Model(API_KEY_NEEDS_MODEL.to_owned()));
+    }
     let values = settings.get();
     let wishes = StartWishes {
         provider: flags.provider.as_deref(),
@@ -159,8 +162,9 @@ fn choose_model(
         other => StartError::Model(other.to_string()),
     })?;
     tell(&start.warning.map(|warning| format!("Warning: {warning}")).into_iter().collect::<Vec<_>>());
-    if flags.api_key.is_some() && flags.model.is_none() {
-        return Err(StartError::Model(API_KEY_NEEDS_MODEL.to_owned()));
+    if !models.has_wire(&start.model) {
+        let Model { provider, id, api, .. } = &*start.model;
+        eprintln!("Warning: {provider}/{id} cannot be used: this version does not speak its API, {api}.");
     }
     if let Some(key) = flags.api_key.as_deref().or_else(|| environment.get(API_KEY_VARIABLE)) {
         models.set_runtime_key(&start.model.provider, Secret::new(key));

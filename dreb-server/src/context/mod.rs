@@ -2,7 +2,7 @@
 //!
 //! * [`context_files`] finds the instruction files of user and project;
 //! * [`project_state`] asks git where the project stands;
-//! * [`system_prompt`] puts the system prompt together;
+//! * [`mod@system_prompt`] puts the system prompt together;
 //! * [`convert`] turns stored messages into those a provider takes;
 //! * [`estimate`] says how full the context window is.
 

@@ -97,7 +97,7 @@ pub struct ProviderRequest {
 /// A piece of an answer. Blocks have increasing indices from 0; several may be open at once.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StreamEvent {
-    /// The provider has begun to answer.
+    /// The message begins: the request is being sent, or the provider has begun to answer.
     Opened,
     /// The provider's id of the answer.
     ResponseId(String),
@@ -230,4 +230,32 @@ pub trait Provider: Send + Sync + fmt::Debug {
         request: ProviderRequest,
         events: mpsc::Sender<StreamEvent>,
     ) -> BoxFuture<'static, Result<StopReason, ProviderError>>;
+}
+
+/// Wire APIs for tests that send nothing.
+#[cfg(test)]
+pub(crate) mod silent {
+    use futures_util::future::BoxFuture;
+    use protocol_schema::StopReason;
+    use tokio::sync::mpsc;
+
+    use super::{Provider, ProviderError, ProviderRequest, StreamEvent};
+
+    /// An API of this name that refuses every request.
+    #[derive(Debug)]
+    pub(crate) struct Silent(pub(crate) &'static str);
+
+    impl Provider for Silent {
+        fn api(&self) -> &'static str {
+            self.0
+        }
+
+        fn stream(
+            &self,
+            _: ProviderRequest,
+            _: mpsc::Sender<StreamEvent>,
+        ) -> BoxFuture<'static, Result<StopReason, ProviderError>> {
+            Box::pin(std::future::ready(Err(ProviderError::other("silent"))))
+        }
+    }
 }

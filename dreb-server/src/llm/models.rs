@@ -198,8 +198,8 @@ impl Models {
         .map(Arc::new)
     }
 
-    /// The models whose provider has credentials, as the files were when they were last read. Call
-    /// [`Models::refresh`] before to see changes.
+    /// The models whose provider has credentials and whose API is on hand, as the files were when they
+    /// were last read. Call [`Models::refresh`] before to see changes.
     #[must_use]
     pub fn available(&self) -> Vec<Arc<Model>> {
         let (file, credentials) = self.snapshot();
@@ -212,7 +212,7 @@ impl Models {
             .filter(|entry| self.has_auth(&entry.name))
             .flat_map(ProviderEntry::own_models)
             .filter(|model| !catalog::contains(&model.provider, &model.id));
-        built_in.chain(added).map(Arc::new).collect()
+        built_in.chain(added).filter(|model| self.has_wire(model)).map(Arc::new).collect()
     }
 
     /// The first of the available models.
@@ -220,10 +220,19 @@ impl Models {
     pub fn first_available(&self) -> Option<Arc<Model>> {
         let (file, credentials) = self.snapshot();
         let mut built_in = catalog::providers().filter(|provider| self.has_auth(provider));
-        let first =
-            built_in.find_map(|name| built_in_models(name, file.provider(name), &credentials).into_iter().next());
+        let first = built_in.find_map(|name| {
+            let mut models = built_in_models(name, file.provider(name), &credentials).into_iter();
+            models.find(|model| self.has_wire(model))
+        });
         let mut entries = file.providers.iter().filter(|entry| self.has_auth(&entry.name));
-        first.or_else(|| entries.find_map(|entry| entry.own_models().next())).map(Arc::new)
+        let own = || entries.find_map(|entry| entry.own_models().find(|model| self.has_wire(model)));
+        first.or_else(own).map(Arc::new)
+    }
+
+    /// Whether the model's API is on hand.
+    #[must_use]
+    pub fn has_wire(&self, model: &Model) -> bool {
+        self.inner.wires.iter().any(|wire| wire.api() == model.api)
     }
 
     /// The names of all providers that have models, with credentials or without.

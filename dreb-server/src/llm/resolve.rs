@@ -423,7 +423,7 @@ pub fn start(models: &Models, wishes: &StartWishes<'_>) -> Result<Start, Resolve
         .or(pattern_level)
         .or(session_level)
         .or_else(|| wishes.default_thinking.clone())
-        .unwrap_or(ThinkingLevel::Xhigh);
+        .unwrap_or(thinking::DEFAULT);
     let thinking = thinking::clamp(&model, &level);
     let fallback_message = fallback.map(|text| format!("{text}. Using {}/{}", model.provider, model.id));
     Ok(Start { model, thinking, warning, fallback_message })
@@ -453,7 +453,8 @@ fn without_wish(models: &Models, wishes: &StartWishes<'_>) -> Option<Arc<Model>>
         let with_key = DEFAULTS.iter().filter(|(provider, _)| models.has_auth(provider));
         with_key
             .flat_map(|(provider, ids)| ids.iter().map(move |id| (provider, id)))
-            .find_map(|(provider, id)| models.find(provider, id))
+            .filter_map(|(provider, id)| models.find(provider, id))
+            .find(|model| models.has_wire(model))
     };
     scoped.or_else(set).or_else(usual).or_else(|| models.first_available())
 }

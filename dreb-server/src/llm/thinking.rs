@@ -13,6 +13,9 @@ const LADDER: [ThinkingLevel; 6] = [
     ThinkingLevel::Xhigh,
 ];
 
+/// The level that is wished for where neither the user nor the settings name one.
+pub const DEFAULT: ThinkingLevel = ThinkingLevel::Xhigh;
+
 /// GPT versions, as they stand in ids, that take the effort `xhigh`.
 const XHIGH_GPT: [&str; 5] = ["gpt-5.2", "gpt-5.3", "gpt-5.4", "gpt-5.5", "gpt-5.6"];
 

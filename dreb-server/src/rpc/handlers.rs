@@ -71,6 +71,10 @@ pub(super) async fn handle(session: &AgentSession, output: &Output, frame: Reque
 
 /// Answers a line that is no command.
 pub(super) fn refuse(output: &Output, error: &RequestError) {
+    // An answer to a dialog that is not open, as one that has timed out, is dropped without a word.
+    if error.command() == "extension_ui_response" {
+        return;
+    }
     let text = match error {
         RequestError::Fields { .. } => format!("Command failed: {error}"),
         _ => error.to_string(),

@@ -1,6 +1,6 @@
 //! Settings files: the user's and the project's.
 //!
-//! * [`file`] reads and writes one file, under a lock other programs honour;
+//! * [`mod@file`] reads and writes one file, under a lock other programs honour;
 //! * [`values`] is the merged view with a getter for each setting;
 //! * [`Settings`] holds both files and is what the rest of the server sees.
 

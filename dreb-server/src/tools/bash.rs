@@ -42,10 +42,10 @@ impl BashTool {
     pub fn new(children: Arc<Children>, temp_dir: PathBuf, environment: Environment) -> Self {
         let definition = ToolDefinition {
             name: "bash".into(),
-            description: "Run a command line with bash in the working directory. Each call starts a new shell \
-                without input. Returns standard output and standard error as one text, of a long one the last 2000 \
-                lines or 50 KB, whichever is less, and then names the file that holds all of it. A status other \
-                than 0 is an error."
+            description: "Runs a command line with bash in the working directory. Each call is a new shell without \
+                input. Returns standard output and standard error together; of long output only the last 2000 lines \
+                or 50 KB, whichever is less, with the path of a file that holds all of it. An exit status other than \
+                0 is an error."
                 .into(),
             parameters: json!({
                 "type": "object",
@@ -73,7 +73,7 @@ impl Tool for BashTool {
     }
 
     fn guidelines(&self) -> &[&str] {
-        &["Give bash commands that may hang a timeout, and redirect the output of what shall go on in the background"]
+        &["Set a timeout for bash commands that may hang; redirect the output of those left running in the background"]
     }
 
     fn execute(

@@ -47,9 +47,11 @@ impl Provider for AnthropicMessages {
         let Self { http, retention } = self.clone();
         async move {
             let prices = request.model.cost;
-            let mut stream = http.post(request::post(request, retention)?).await?;
+            let post = request::post(request, retention)?;
             let mut sink = Sink::new(events);
+            // Before the answer: the client shows that the model has been asked.
             sink.send([StreamEvent::Opened]).await?;
+            let mut stream = http.post(post).await?;
             let mut reader = Reader::new(prices);
             while let Some(event) = stream.next().await? {
                 let Some(body) = body(&event, &stream)? else { continue };

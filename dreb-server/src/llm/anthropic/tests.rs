@@ -269,7 +269,8 @@ async fn stop_reasons() {
 async fn failures_of_the_provider() {
     let body = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
     let (events, result) = answer(response(529, "retry-after: 7\r\n", body)).await;
-    assert_eq!(events, []);
+    // The answer begins with the request, also one that is refused.
+    assert_eq!(events, [StreamEvent::Opened]);
     let retry_after = Some(Duration::from_secs(7));
     let kind = ProviderErrorKind::Http { status: 529, retry_after };
     assert_eq!(result, Err(ProviderError { message: format!("529 {body}"), kind }));
@@ -306,13 +307,16 @@ async fn dropping_the_request_closes_the_connection_and_so_does_a_listener_that_
     let (sender, mut receiver) = mpsc::channel(1);
     let task = tokio::spawn(provider.stream(request(model(server.url())), sender));
     assert_eq!(receiver.recv().await, Some(StreamEvent::Opened));
+    assert_eq!(receiver.recv().await, Some(StreamEvent::ResponseId("msg_1".into())));
     task.abort();
     server.closed_by_peer().await;
 
-    let (sender, receiver) = mpsc::channel(1);
+    let (sender, mut receiver) = mpsc::channel(1);
+    let task = tokio::spawn(provider.stream(request(model(server.url())), sender));
+    assert_eq!(receiver.recv().await, Some(StreamEvent::Opened));
+    assert_eq!(receiver.recv().await, Some(StreamEvent::ResponseId("msg_1".into())));
     drop(receiver);
-    let result = provider.stream(request(model(server.url())), sender).await;
-    assert_eq!(result, Err(ProviderError::other("Request was aborted")));
+    assert_eq!(task.await.unwrap(), Err(ProviderError::other("Request was aborted")));
     server.closed_by_peer().await;
 }
 

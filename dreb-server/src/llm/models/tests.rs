@@ -6,6 +6,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::llm::scripted::ScriptedProvider;
+use crate::llm::silent::Silent;
 
 struct Home {
     folder: TempDir,
@@ -24,7 +25,10 @@ impl Home {
 
     async fn open(&self) -> (Models, Vec<String>) {
         let environment = self.variables.iter().cloned().collect();
-        Models::open(self.folder.path(), environment, vec![Arc::new(ScriptedProvider::new())]).await
+        let apis = ["anthropic-messages", "openai-completions"];
+        let mut wires: Vec<Arc<dyn Provider>> = vec![Arc::new(ScriptedProvider::new())];
+        wires.extend(apis.map(|api| Arc::new(Silent(api)) as Arc<dyn Provider>));
+        Models::open(self.folder.path(), environment, wires).await
     }
 
     async fn models(&self) -> Models {
@@ -156,7 +160,9 @@ async fn only_models_with_credentials_are_available_in_registry_order() {
     let references: Vec<_> = available.iter().map(|model| format!("{}/{}", model.provider, model.id)).collect();
     let mut expected: Vec<_> =
         catalog::models_of("cerebras").iter().map(|model| format!("cerebras/{}", model.id)).collect();
-    expected.extend(catalog::models_of("xai").iter().map(|model| format!("xai/{}", model.id)));
+    let xai = catalog::models_of("xai");
+    let spoken = xai.iter().filter(|model| model.api == "openai-completions");
+    expected.extend(spoken.map(|model| format!("xai/{}", model.id)));
     expected.extend(["zeta/z".to_owned(), "cerebras/new".to_owned()]);
     assert_eq!(references, expected);
     let replaced = available.iter().find(|model| model.id == "gpt-oss-120b").unwrap();
@@ -174,6 +180,7 @@ async fn only_models_with_credentials_are_available_in_registry_order() {
     let with_key: Vec<_> = names
         .iter()
         .filter(|name| models.has_auth(&name.provider))
+        .filter(|name| models.find(&name.provider, &name.id).is_some_and(|model| models.has_wire(&model)))
         .map(|name| (name.provider.clone(), name.id.clone(), name.name.clone()))
         .collect();
     let available: Vec<_> =
@@ -280,4 +287,17 @@ async fn a_copilot_login_says_where_it_is_served() {
     }
     home.write("models.json", &json!({ "providers": { "github-copilot": { "baseUrl": "http://mine" } } }));
     assert_eq!(home.models().await.available()[0].base_url, "http://mine");
+}
+
+#[tokio::test]
+async fn models_of_an_api_that_is_not_on_hand_are_not_offered() {
+    let home = Home::new(&[("OPENAI_API_KEY", "k")]);
+    let models = home.models().await;
+    assert_eq!(models.find("openai", "gpt-5.4").unwrap().api, "openai-responses");
+    assert_eq!((models.available(), models.first_available()), (Vec::new(), None));
+
+    let home = Home::new(&[("OPENAI_API_KEY", "k"), ("GROQ_API_KEY", "k")]);
+    let models = home.models().await;
+    assert!(models.available().iter().all(|model| model.provider == "groq"), "{:?}", models.available());
+    assert_eq!(models.first_available().unwrap().provider, "groq");
 }

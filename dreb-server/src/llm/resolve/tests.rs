@@ -5,6 +5,8 @@ use serde_json::json;
 
 use super::*;
 use crate::environment::Environment;
+use crate::llm::Provider;
+use crate::llm::silent::Silent;
 
 fn name(reference: &str) -> ModelName {
     let (provider, id) = reference.split_once('/').unwrap();
@@ -97,7 +99,9 @@ async fn models(variables: &[(&str, &str)], file: &serde_json::Value) -> Models 
 async fn open(variables: &[(&str, &str)], folder: &Path) -> Models {
     let environment: Environment =
         variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let (models, messages) = Models::open(folder, environment, Vec::new()).await;
+    let apis = ["openai-completions", "openai-responses", "scripted"];
+    let wires = apis.map(|api| Arc::new(Silent(api)) as Arc<dyn Provider>).to_vec();
+    let (models, messages) = Models::open(folder, environment, wires).await;
     assert_eq!(messages, [""; 0]);
     models
 }
