@@ -4,6 +4,8 @@
 //! each piece would cost the square of its length; this scanner looks at each byte once and says
 //! where the text can be cut and how it is closed.
 
+use crate::llm::partial_json::MAX_DEPTH;
+
 /// A scanner that completes the JSON text it has seen so far.
 #[derive(Debug, Default)]
 pub(super) struct ArgumentText {
@@ -207,6 +209,10 @@ impl ArgumentText {
     }
 
     fn open(&mut self, at: usize, array: bool) {
+        if self.stack.len() == MAX_DEPTH {
+            self.broken = true;
+            return;
+        }
         self.stack.push(Frame { array, expect: if array { Expect::FirstItem } else { Expect::FirstKey } });
         self.mark(at + 1);
     }
@@ -274,6 +280,19 @@ mod tests {
         ] {
             assert_eq!(completed(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn a_text_that_nests_too_deep_ends_at_the_limit() {
+        let mut arguments = ArgumentText::default();
+        arguments.push(r#"{"a":"#);
+        // Far more than could be copied for each bracket.
+        arguments.push(&"[".repeat(1_000_000));
+        let mut out = Vec::new();
+        arguments.write_completed(&mut out);
+        let levels = MAX_DEPTH - 1;
+        let expected = format!(r#"{{"a":{}{}}}"#, "[".repeat(levels), "]".repeat(levels));
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
     fn any_json() -> impl Strategy<Value = Value> {

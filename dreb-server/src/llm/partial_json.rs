@@ -3,11 +3,18 @@
 use protocol_schema::mend_surrogates;
 use serde_json::{Map, Value};
 
+/// Deepest nesting of arguments, the object itself counted.
+///
+/// JSON readers commonly stop at 128 levels, and events and session files put arguments a few levels
+/// deeper still: what is shown or stored must stay readable.
+pub const MAX_DEPTH: usize = 100;
+
 /// The object that `text` is the beginning of.
 ///
 /// A whole object is read strictly. One that is cut off is completed: open strings, arrays and
 /// objects are closed, a member whose value has not begun is left out. What cannot be read at all,
-/// and anything that is not an object, gives an empty object. Lone surrogates become U+FFFD.
+/// and anything that is not an object or nests deeper than [`MAX_DEPTH`], gives an empty object. Lone
+/// surrogates become U+FFFD.
 #[must_use]
 pub fn parse_object(text: &str) -> Map<String, Value> {
     let text = text.trim();
@@ -15,10 +22,20 @@ pub fn parse_object(text: &str) -> Map<String, Value> {
         return Map::new();
     }
     let mended = mend_surrogates(text);
-    match serde_json::from_str(&mended) {
+    let object = match serde_json::from_str(&mended) {
         Ok(Value::Object(object)) => object,
         Ok(_) => Map::new(),
         Err(_) => completed_object(text),
+    };
+    if object.values().all(|value| fits(value, MAX_DEPTH - 1)) { object } else { Map::new() }
+}
+
+/// Whether a value nests no deeper than `levels`.
+fn fits(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Array(items) => levels > 0 && items.iter().all(|item| fits(item, levels - 1)),
+        Value::Object(members) => levels > 0 && members.values().all(|member| fits(member, levels - 1)),
+        _ => true,
     }
 }
 
@@ -318,6 +335,15 @@ mod tests {
     #[test]
     fn nesting_beyond_the_reader_is_an_empty_object_and_no_overflow() {
         assert_eq!(parsed(&r#"{"a":"#.repeat(100_000)), json!({}));
+    }
+
+    #[test]
+    fn nesting_is_taken_up_to_the_limit() {
+        for (levels, taken) in [(MAX_DEPTH - 1, true), (MAX_DEPTH, false)] {
+            let text = format!(r#"{{"a":{}1{}}}"#, "[".repeat(levels), "]".repeat(levels));
+            assert_eq!(parse_object(&text).contains_key("a"), taken, "{levels}");
+            assert_eq!(parse_object(&text[..text.len() - 9]).contains_key("a"), taken, "{levels}, cut off");
+        }
     }
 
     #[test]
