@@ -102,10 +102,16 @@ pub enum CallError {
 }
 
 /// How the server ended. Cheap to clone.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ExitNotice(Arc<Exit>);
 
-#[derive(Debug)]
+/// As `Display`, for this is what a `main` that returns the error prints.
+impl fmt::Debug for ExitNotice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ExitNotice({self})")
+    }
+}
+
 struct Exit {
     reason: ExitReason,
     requested: bool,
