@@ -1,10 +1,10 @@
 //! Finding the binary under test.
 //!
 //! A package's integration tests are given the binaries of their own package only, and `dreb`
-//! belongs to another one. So it is looked up in the target folder the tests were built into. Cargo
-//! leaves a dependency file beside it (`dreb.d`) that names every source it was made from; if the
-//! binary is missing or older than one of them, `cargo build` is run with the profile of the tests,
-//! by one test process while the others wait; cargo then decides. `DREB_TEST_BIN` names a binary to be used instead.
+//! belongs to another one. So it is looked up in the target folder the tests were built into, where
+//! `cargo test --workspace` has put it. If it is missing or older than a file it is made from,
+//! `cargo build` is run with the profile of the tests, by one test process while the others wait;
+//! cargo then decides. `DREB_TEST_BIN` names a binary to be used instead.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ impl Layout {
         // A file that was just made says nothing about the binary.
         let stamp = if is_new { None } else { lock.metadata().and_then(|meta| meta.modified()).ok() };
         let stamp = stamp.unwrap_or(SystemTime::UNIX_EPOCH);
-        if !is_fresh(&binary, stamp) {
+        if !is_fresh(&binary, stamp, &Path::new(env!("CARGO_MANIFEST_DIR")).join("..")) {
             let begun = SystemTime::now();
             self.build();
             lock.set_modified(begun).expect("an own file can be touched");
@@ -103,37 +103,33 @@ impl Layout {
     }
 }
 
-/// Whether the binary is there and no source it was made from is newer, or newer than `stamp`: then
-/// cargo last found that there was nothing to do, although some file had been touched.
-fn is_fresh(binary: &Path, stamp: SystemTime) -> bool {
+/// What the binary is made from.
+const SOURCES: &[&str] = &[
+    "Cargo.toml",
+    "Cargo.lock",
+    "dreb-server/Cargo.toml",
+    "dreb-server/src",
+    "dreb-server/data",
+    "protocol-schema/Cargo.toml",
+    "protocol-schema/src",
+];
+
+/// Whether the binary is there and nothing below `root` that it is made from is newer, or newer than
+/// `stamp`: then cargo last found that there was nothing to do, although some file had been touched.
+fn is_fresh(binary: &Path, stamp: SystemTime, root: &Path) -> bool {
     let Some(built) = modified(binary) else { return false };
-    let built = built.max(stamp);
-    let Ok(rule) = fs::read_to_string(binary.with_extension("d")) else { return false };
-    let manifests = ["Cargo.toml", "Cargo.lock", "dreb-server/Cargo.toml", "protocol-schema/Cargo.toml"];
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let manifests = manifests.iter().map(|name| root.join(name));
-    sources(&rule).into_iter().chain(manifests).all(|source| modified(&source).is_some_and(|time| time <= built))
+    let newest = SOURCES.iter().filter_map(|source| newest(&root.join(source))).max();
+    newest.is_some_and(|newest| newest <= built.max(stamp))
+}
+
+/// The latest change of a file or of anything in a folder.
+fn newest(path: &Path) -> Option<SystemTime> {
+    let inside = fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
+    inside.filter_map(|entry| newest(&entry.path())).chain(modified(path)).max()
 }
 
 fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|meta| meta.modified()).ok()
-}
-
-/// The prerequisites of a make rule; a space in a path is escaped by a backslash.
-fn sources(rule: &str) -> Vec<PathBuf> {
-    let Some((_, prerequisites)) = rule.split_once(": ") else { return Vec::new() };
-    let mut paths = Vec::new();
-    let mut path = String::new();
-    let mut characters = prerequisites.chars().peekable();
-    while let Some(character) = characters.next() {
-        match character {
-            '\\' if characters.peek() == Some(&' ') => path.extend(characters.next()),
-            ' ' | '\n' => paths.extend((!path.is_empty()).then(|| PathBuf::from(std::mem::take(&mut path)))),
-            other => path.push(other),
-        }
-    }
-    paths.extend((!path.is_empty()).then(|| PathBuf::from(path)));
-    paths
 }
 
 #[cfg(test)]
@@ -153,28 +149,22 @@ mod tests {
     }
 
     #[test]
-    fn a_dependency_file_names_its_sources() {
-        assert_eq!(sources("/t/dreb: /w/a\\ b.rs /w/c.rs\n"), [Path::new("/w/a b.rs"), Path::new("/w/c.rs")]);
-        assert_eq!(sources("/t/dreb:"), Vec::<PathBuf>::new());
-    }
-
-    #[test]
     fn a_binary_older_than_a_source_is_stale() {
         let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
+        let root = folder.path();
         let set = |name: &str, seconds: u64| {
             let time = SystemTime::now() + std::time::Duration::from_secs(seconds);
-            File::create(path(name)).unwrap().set_modified(time).unwrap();
+            File::create(root.join(name)).unwrap().set_modified(time).unwrap();
         };
+        let binary = root.join("dreb");
         let never = SystemTime::UNIX_EPOCH;
-        assert!(!is_fresh(&path("dreb"), never), "missing");
+        fs::create_dir_all(root.join("dreb-server/src/deep")).unwrap();
+        set("dreb-server/src/deep/a.rs", 30);
+        assert!(!is_fresh(&binary, never, root), "missing");
         set("dreb", 60);
-        assert!(!is_fresh(&path("dreb"), never), "no dependency file");
-        set("a.rs", 30);
-        fs::write(path("dreb.d"), format!("dreb: {}\n", path("a.rs").display())).unwrap();
-        assert!(is_fresh(&path("dreb"), never));
-        set("a.rs", 90);
-        assert!(!is_fresh(&path("dreb"), never), "older");
-        assert!(is_fresh(&path("dreb"), SystemTime::now() + std::time::Duration::from_secs(120)), "checked since");
+        assert!(is_fresh(&binary, never, root));
+        set("dreb-server/src/deep/a.rs", 90);
+        assert!(!is_fresh(&binary, never, root), "older");
+        assert!(is_fresh(&binary, SystemTime::now() + std::time::Duration::from_secs(120), root), "checked since");
     }
 }
