@@ -23,6 +23,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use protocol_schema::event::{Event, ExtensionError, MessageEnd};
 use protocol_schema::{AgentMessage, Extra, Model, ThinkingLevel};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use self::commands::{CommandError, Started};
@@ -42,6 +43,10 @@ use crate::tools::{Tool, ToolSettings};
 
 /// How long an abort or a shutdown waits for a run to end.
 const ABORT_WAIT: Duration = Duration::from_secs(2);
+
+/// Shell commands of the client that run at a time: well below the usual limit of 1024 open files, and
+/// few enough to be killed in a moment.
+const MAX_SHELLS: usize = 128;
 
 /// What a session is made of.
 #[derive(Debug)]
@@ -86,6 +91,8 @@ struct Inner {
     prompt: PromptSource,
     tools: Arc<[CheckedTool]>,
     children: Arc<Children>,
+    /// Turns of the client's shell commands.
+    shells: Semaphore,
     environment: Environment,
     cwd: PathBuf,
     temp_dir: PathBuf,
@@ -141,6 +148,7 @@ impl AgentSession {
                 prompt: parts.prompt,
                 tools: parts.tools.into_iter().map(CheckedTool::new).collect(),
                 children: parts.children,
+                shells: Semaphore::new(MAX_SHELLS),
                 environment: parts.environment,
                 cwd: parts.cwd,
                 temp_dir: parts.temp_dir,

@@ -13,7 +13,7 @@ use crate::session::EntryBody;
 use crate::tools::user_command::{UserCommandOptions, run_user_command};
 
 impl AgentSession {
-    /// Runs a shell command and keeps its output for the next prompt.
+    /// Runs a shell command and keeps its output for the next prompt. While many are running it waits.
     ///
     /// Not cancel-safe: a dropped future kills the command and records nothing.
     ///
@@ -31,6 +31,11 @@ impl AgentSession {
             state.next_bash
         });
         let _done = BashDone { session: self, id };
+        let _turn = tokio::select! {
+            biased;
+            () = cancel.cancelled() => None,
+            turn = self.inner.shells.acquire() => turn.ok(),
+        };
         let settings = self.tool_settings();
         let options = UserCommandOptions {
             shell: ShellOptions {

@@ -1,6 +1,5 @@
 //! Putting a session together and serving it.
 
-use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::flags::{Flags, TOOL_NAMES};
+use super::standard_error::tell;
 use crate::agent::{AgentSession, SessionParts};
 use crate::context::{PromptOptions, PromptSource};
 use crate::environment::{API_KEY_VARIABLE, Environment, Paths};
@@ -97,7 +97,7 @@ async fn open(
     let of_paths = paths.clone();
     let opened = tokio::task::spawn_blocking(move || Settings::open(&of_paths)).await;
     let (settings, warnings) = opened.map_err(|error| StartError::Settings(error.to_string()))?;
-    tell(&warnings);
+    tell_all(&warnings);
     let http = HttpClient::new(HttpOptions::default());
     let wires: Vec<Arc<dyn Provider>> = vec![
         Arc::new(AnthropicMessages::new(http.clone(), CacheRetention::from_environment(&environment))),
@@ -105,7 +105,7 @@ async fn open(
         Arc::new(ScriptedProvider::new()),
     ];
     let (models, warnings) = Models::open(&paths.agent_dir, environment.clone(), wires).await;
-    tell(&warnings);
+    tell_all(&warnings);
     let (model, thinking) = choose_model(flags, &settings, &models, &environment, &paths)?;
     let log = SessionLog::create(LogOptions {
         cwd: paths.cwd.clone(),
@@ -161,10 +161,12 @@ fn choose_model(
         ResolveError::NoneAvailable => StartError::NoModels(paths.agent_dir.join("models.json")),
         other => StartError::Model(other.to_string()),
     })?;
-    tell(&start.warning.map(|warning| format!("Warning: {warning}")).into_iter().collect::<Vec<_>>());
+    if let Some(warning) = start.warning {
+        tell(format_args!("Warning: {warning}"));
+    }
     if !models.has_wire(&start.model) {
         let Model { provider, id, api, .. } = &*start.model;
-        eprintln!("Warning: {provider}/{id} cannot be used: this version does not speak its API, {api}.");
+        tell(format_args!("Warning: {provider}/{id} cannot be used: this version does not speak its API, {api}."));
     }
     if let Some(key) = flags.api_key.as_deref().or_else(|| environment.get(API_KEY_VARIABLE)) {
         models.set_runtime_key(&start.model.provider, Secret::new(key));
@@ -189,18 +191,13 @@ fn active_tools(
     tools
 }
 
-fn tell(warnings: &[String]) {
-    let mut text = String::new();
-    for warning in warnings {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{warning}");
-    }
-    eprint!("{text}");
+fn tell_all(warnings: &[String]) {
+    warnings.iter().for_each(tell);
 }
 
 fn warn_root() {
     if nix::unistd::geteuid().is_root() {
-        eprintln!("Warning: running as root (UID 0); the agent's commands have full rights on this machine.");
+        tell("Warning: running as root (UID 0); the agent's commands have full rights on this machine.");
     }
 }
 

@@ -82,6 +82,12 @@ pub(super) fn refuse(output: &Output, error: &RequestError) {
     output.line(|out| write_json(out, &ResponseOut::failure(error.id(), error.command(), &text)));
 }
 
+/// Answers a `bash` command that is one too many.
+pub(super) fn refuse_shell(output: &Output, frame: &RequestFrame) {
+    let error = CommandError::Failed("Too many bash commands are waiting".to_owned());
+    Reply { output, id: frame.id.as_deref(), command: frame.request.name() }.failure(&error);
+}
+
 /// Answers a line that could not even be read.
 pub(super) fn refuse_unreadable(output: &Output, why: &str) {
     let text = format!("Failed to parse command: {why}");

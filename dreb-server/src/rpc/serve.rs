@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use protocol_schema::Lane;
 use protocol_schema::envelope::RequestFrame;
+use protocol_schema::{Lane, Request};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -16,8 +16,12 @@ use super::input::Input;
 use super::output::{HARD_LIMIT, Output};
 use crate::agent::AgentSession;
 
-/// Commands that may be under way or wait for their turn; beyond that no lines are read.
+/// Commands that may be under way or wait for their turn; beyond that no lines are read. Each of them
+/// is through in a moment.
 const MAX_PENDING: usize = 1024;
+/// `bash` commands that may be under way or wait for their turn; beyond that they are refused. They can
+/// last for ever, and aborts and the end of input must get through all the same.
+const MAX_SHELLS: usize = 16 * 1024;
 /// How long commands that were read may take to be answered after the end of input.
 const DRAIN_WAIT: Duration = Duration::from_secs(5);
 
@@ -39,6 +43,8 @@ struct Pending<'a> {
     /// Commands that take effect one after the other; the first is under way.
     ordered: VecDeque<BoxFuture<'a, ()>>,
     immediate: FuturesUnordered<BoxFuture<'a, ()>>,
+    /// Those of the immediate commands that run a shell.
+    shells: FuturesUnordered<BoxFuture<'a, ()>>,
 }
 
 /// Serves a client until its input ends, `stop` is cancelled or its output is gone; then answers what
@@ -49,10 +55,16 @@ pub async fn serve(
     output: &Output,
     stop: &CancellationToken,
 ) -> Ended {
-    let mut pending = Pending { session, output, ordered: VecDeque::new(), immediate: FuturesUnordered::new() };
+    let mut pending = Pending {
+        session,
+        output,
+        ordered: VecDeque::new(),
+        immediate: FuturesUnordered::new(),
+        shells: FuturesUnordered::new(),
+    };
     let ended = loop {
         let has_room = output.is_below(HARD_LIMIT);
-        let takes_lines = has_room && pending.len() < MAX_PENDING;
+        let takes_lines = has_room && pending.len() - pending.shells.len() < MAX_PENDING;
         tokio::select! {
             biased;
             () = stop.cancelled() => break Ended::Stopped,
@@ -73,7 +85,7 @@ pub async fn serve(
 
 impl<'a> Pending<'a> {
     fn len(&self) -> usize {
-        self.ordered.len() + self.immediate.len()
+        self.ordered.len() + self.immediate.len() + self.shells.len()
     }
 
     /// Begins a command. What it does before it first waits happens here and now, so that lines take
@@ -91,13 +103,17 @@ impl<'a> Pending<'a> {
             }
         };
         let lane = frame.request.lane();
+        let is_shell = matches!(frame.request, Request::Bash(_));
+        if is_shell && self.shells.len() >= MAX_SHELLS {
+            return handlers::refuse_shell(self.output, &frame);
+        }
         tracing::trace!(command = frame.request.name(), "command");
         let (session, output) = (self.session, self.output);
         let mut work = async move { handlers::handle(session, output, frame).await }.boxed();
         match lane {
             Lane::Immediate => {
                 if (&mut work).now_or_never().is_none() {
-                    self.immediate.push(work);
+                    if is_shell { &self.shells } else { &self.immediate }.push(work);
                 }
             }
             Lane::Ordered => {
@@ -110,7 +126,7 @@ impl<'a> Pending<'a> {
 
     /// Waits until one command is through. Cancel-safe.
     async fn advance(&mut self) {
-        let Self { ordered, immediate, .. } = self;
+        let Self { ordered, immediate, shells, .. } = self;
         tokio::select! {
             () = async {
                 match ordered.front_mut() {
@@ -121,6 +137,7 @@ impl<'a> Pending<'a> {
                 ordered.pop_front();
             }
             Some(()) = immediate.next() => {}
+            Some(()) = shells.next() => {}
         }
     }
 

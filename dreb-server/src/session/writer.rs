@@ -10,6 +10,8 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nix::fcntl::OFlag;
+
 use super::entry::{Entry, SessionHeader};
 use super::names::pending_path;
 
@@ -61,13 +63,13 @@ impl Disk for RealDisk {
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
         // Append and truncate exclude each other on opening.
-        let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+        let file = open_regular(path, OpenOptions::new().read(true).append(true).create(true).mode(0o600))?;
         file.set_len(0)?;
         Ok(Box::new(RealFile(file)))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn LogFile>> {
-        Ok(Box::new(RealFile(OpenOptions::new().read(true).append(true).open(path)?)))
+        Ok(Box::new(RealFile(open_regular(path, OpenOptions::new().read(true).append(true))?)))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -125,6 +127,15 @@ impl LogFile for RealFile {
             Err(error) if is_absent(&error) => Ok(Location::Gone),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// Opens a file, but nothing that would take lines and not keep them, such as a pipe.
+fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let file = options.custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
     }
 }
 
