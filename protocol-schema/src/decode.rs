@@ -134,7 +134,7 @@ fn replace(mended: &mut Option<Vec<u8>>, bytes: &[u8], at: usize) {
     mended.get_or_insert_with(|| bytes.to_vec())[at..at + 6].copy_from_slice(b"\\ufffd");
 }
 
-/// The code unit of a `\uXXXX` escape at `at`, if it is a surrogate.
+/// The code unit of a `\u` escape at `at`, if it is a surrogate.
 fn surrogate_at(bytes: &[u8], at: usize) -> Option<u16> {
     let escape = bytes.get(at..at + 6)?;
     if escape[0] != b'\\' || escape[1] != b'u' {

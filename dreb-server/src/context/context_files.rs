@@ -188,7 +188,7 @@ mod tests {
             let paths = Paths {
                 home: root.join("home"),
                 agent_dir: root.join("home/.dreb/agent"),
-                cwd: root.join("home/work/app"),
+                cwd: root.join("home/me/app"),
                 temp_dir: root.join("tmp"),
             };
             fs::create_dir_all(&paths.cwd).unwrap();
@@ -227,22 +227,22 @@ mod tests {
     fn files_come_in_the_order_of_the_prompt() {
         let tree = Tree::new();
         for path in [
-            "home/work/app/.dreb/rules/b/deep.md",
-            "home/work/app/.dreb/rules/a.md",
-            "home/work/app/.dreb/rules/no.txt",
-            "home/work/app/.claude/rules/c.md",
-            "home/work/app/.dreb/CONTEXT.md",
-            "home/work/app/.claude/CLAUDE.md",
-            "home/work/app/CLAUDE.md",
-            "home/work/app/AGENTS.md",
-            "home/work/AGENTS.md",
+            "home/me/app/.dreb/rules/b/deep.md",
+            "home/me/app/.dreb/rules/a.md",
+            "home/me/app/.dreb/rules/no.txt",
+            "home/me/app/.claude/rules/c.md",
+            "home/me/app/.dreb/CONTEXT.md",
+            "home/me/app/.claude/CLAUDE.md",
+            "home/me/app/CLAUDE.md",
+            "home/me/app/AGENTS.md",
+            "home/me/AGENTS.md",
             "home/AGENTS.md",
             "AGENTS.md",
             "home/.dreb/CONTEXT.md",
             "home/.claude/CLAUDE.md",
             "home/.dreb/agent/CLAUDE.md",
             "home/.dreb/agent/AGENTS.md",
-            "home/work/app/sub/AGENTS.md",
+            "home/me/app/sub/AGENTS.md",
         ] {
             tree.write(path, path);
         }
@@ -255,14 +255,14 @@ mod tests {
                 "home/.dreb/CONTEXT.md",
                 "AGENTS.md",
                 "home/AGENTS.md",
-                "home/work/AGENTS.md",
-                "home/work/app/AGENTS.md",
-                "home/work/app/CLAUDE.md",
-                "home/work/app/.claude/CLAUDE.md",
-                "home/work/app/.dreb/CONTEXT.md",
-                "home/work/app/.dreb/rules/a.md",
-                "home/work/app/.dreb/rules/b/deep.md",
-                "home/work/app/.claude/rules/c.md",
+                "home/me/AGENTS.md",
+                "home/me/app/AGENTS.md",
+                "home/me/app/CLAUDE.md",
+                "home/me/app/.claude/CLAUDE.md",
+                "home/me/app/.dreb/CONTEXT.md",
+                "home/me/app/.dreb/rules/a.md",
+                "home/me/app/.dreb/rules/b/deep.md",
+                "home/me/app/.claude/rules/c.md",
             ]
         );
     }
@@ -270,41 +270,41 @@ mod tests {
     #[test]
     fn one_file_under_two_names_in_a_folder_is_taken_once() {
         let tree = Tree::new();
-        tree.write("home/work/app/AGENTS.md", "a");
+        tree.write("home/me/app/AGENTS.md", "a");
         std::os::unix::fs::symlink("AGENTS.md", tree.paths.cwd.join("CLAUDE.md")).unwrap();
-        tree.write("home/work/AGENTS.md", "b");
+        tree.write("home/me/AGENTS.md", "b");
         std::os::unix::fs::symlink("../AGENTS.md", tree.paths.cwd.join("x")).unwrap();
-        assert_eq!(tree.names(), ["home/work/AGENTS.md", "home/work/app/AGENTS.md"]);
+        assert_eq!(tree.names(), ["home/me/AGENTS.md", "home/me/app/AGENTS.md"]);
     }
 
     #[test]
     fn rules_for_paths_and_linked_folders_are_skipped() {
         let tree = Tree::new();
-        tree.write("home/work/app/.dreb/rules/all.md", "---\ndescription: x\n---\npaths: text");
-        tree.write("home/work/app/.dreb/rules/some.md", "---\ndescription: x\npaths:\n  - src/**\n---\ntext");
+        tree.write("home/me/app/.dreb/rules/all.md", "---\ndescription: x\n---\npaths: text");
+        tree.write("home/me/app/.dreb/rules/some.md", "---\ndescription: x\npaths:\n  - src/**\n---\ntext");
         tree.write("elsewhere/rule.md", "x");
         std::os::unix::fs::symlink(tree.root().join("elsewhere"), tree.paths.cwd.join(".dreb/rules/link")).unwrap();
         let deep = "d/".repeat(10);
-        tree.write(&format!("home/work/app/.dreb/rules/{deep}far.md"), "x");
-        tree.write(&format!("home/work/app/.dreb/rules/{}near.md", &deep[2..]), "x");
+        tree.write(&format!("home/me/app/.dreb/rules/{deep}far.md"), "x");
+        tree.write(&format!("home/me/app/.dreb/rules/{}near.md", &deep[2..]), "x");
         assert_eq!(
             tree.names(),
-            ["home/work/app/.dreb/rules/all.md".to_owned(), format!("home/work/app/.dreb/rules/{}near.md", &deep[2..])]
+            ["home/me/app/.dreb/rules/all.md".to_owned(), format!("home/me/app/.dreb/rules/{}near.md", &deep[2..])]
         );
     }
 
     #[test]
     fn comments_are_removed_and_unreadable_files_named() {
         let tree = Tree::new();
-        tree.write("home/work/AGENTS.md", "a<!-- x\ny -->b<!---->c <!-- open");
+        tree.write("home/me/AGENTS.md", "a<!-- x\ny -->b<!---->c <!-- open");
         fs::create_dir(tree.paths.cwd.join("CLAUDE.md")).unwrap();
         fs::write(tree.paths.cwd.join("AGENTS.md"), b"bad \xff byte").unwrap();
         let (files, warnings) = tree.found();
         assert_eq!(
             files,
             [
-                ("home/work/AGENTS.md".to_owned(), "abc <!-- open".to_owned()),
-                ("home/work/app/AGENTS.md".to_owned(), "bad \u{fffd} byte".to_owned()),
+                ("home/me/AGENTS.md".to_owned(), "abc <!-- open".to_owned()),
+                ("home/me/app/AGENTS.md".to_owned(), "bad \u{fffd} byte".to_owned()),
             ]
         );
         assert_eq!(
