@@ -1,7 +1,9 @@
 //! Choosing models and thinking levels.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use dreb_tests::home::providers;
-use dreb_tests::notation::{event, messages};
+use dreb_tests::notation::{event, messages, text};
 use dreb_tests::{FakeProvider, Home, Reply, Server};
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
@@ -84,5 +86,32 @@ async fn a_model_of_an_api_that_is_not_spoken_is_warned_about_and_not_offered() 
     );
     let warning = "Warning: openai/gpt-5.4 cannot be used: this version does not speak its API, openai-responses.";
     assert!(server.stderr().contains(warning), "{}", server.stderr());
+    server.finish().await;
+}
+
+#[tokio::test]
+async fn no_child_of_the_server_inherits_the_key_from_the_environment() {
+    let fake = FakeProvider::start().await;
+    let home = Home::empty();
+    let mut models = providers(&fake.url());
+    // A command for a value, a git that tells what it sees, and the model's own shell.
+    models["providers"]["fake"]["headers"] = json!({ "x-seen": "!printenv DREB_API_KEY || echo none" });
+    home.models(&models);
+    home.file("bin/git", "#!/bin/sh\necho \"${DREB_API_KEY-none}\" >> git-saw\n");
+    let git = home.cwd().join("bin/git");
+    std::fs::set_permissions(&git, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", home.cwd().join("bin").display(), std::env::var("PATH").unwrap());
+    fake.script([
+        Reply::new().tool_call("c1", "bash", &json!({ "command": "echo ${DREB_API_KEY-none}" })),
+        Reply::say("done"),
+    ]);
+    let mut server = home.dreb().env("PATH", path).env("DREB_API_KEY", "key-of-the-host").start();
+    let lines = server.run("go").await;
+    let request = fake.request(1).await;
+    assert_eq!(request.headers["x-api-key"], "key-of-the-host");
+    assert_eq!(request.headers["x-seen"], "none");
+    assert_eq!(text(messages(&lines, "toolResult")[0]), "none");
+    let seen = home.read("git-saw");
+    assert!(!seen.is_empty() && seen.lines().all(|line| line == "none"), "{seen}");
     server.finish().await;
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
+use crate::environment::API_KEY_VARIABLE;
+
 /// Longest wait for one call of git.
 const LIMIT: Duration = Duration::from_secs(5);
 /// How many commits are shown.
@@ -53,6 +55,8 @@ async fn run(program: &str, cwd: &Path, arguments: &[&str], limit: Duration) -> 
     let output = Command::new(program)
         .args(arguments)
         .current_dir(cwd)
+        // A repository can make git run commands of its own.
+        .env_remove(API_KEY_VARIABLE)
         // Looking must not take the lock of the index away from the user's own git.
         .env("GIT_OPTIONAL_LOCKS", "0")
         .env("GIT_TERMINAL_PROMPT", "0")

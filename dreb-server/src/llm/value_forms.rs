@@ -14,7 +14,7 @@ use tokio::process::Command;
 use tokio::sync::OnceCell;
 
 use super::Secret;
-use crate::environment::Environment;
+use crate::environment::{API_KEY_VARIABLE, Environment};
 
 /// How long a command may run.
 const COMMAND_LIMIT: Duration = Duration::from_secs(10);
@@ -111,6 +111,7 @@ async fn run(command: &str, limit: Duration) -> Outcome {
     let mut child = Command::new("/bin/sh")
         .arg("-c")
         .arg(command)
+        .env_remove(API_KEY_VARIABLE)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -14,10 +14,10 @@ use serde_json::{Map, Value, json};
 
 use self::replace::ReplaceError;
 use self::text::FileText;
-use super::blocking::{Abort, aborted, run_blocking};
+use super::blocking::{Abort, run_blocking};
 use super::diff::line_diff;
 use super::file_locks::FileLocks;
-use super::{Tool, ToolContext, ToolError, ToolOutput, os_error, parse_arguments, path, safe_write};
+use super::{Tool, ToolContext, ToolError, ToolOutput, os_error, parse_arguments, safe_write};
 use crate::llm::ToolDefinition;
 
 /// Replaces one piece of text in a file.
@@ -86,12 +86,7 @@ impl Tool for EditTool {
         let turn = FileLocks::of_process().turn();
         Box::pin(async move {
             let arguments: Arguments = parse_arguments(arguments)?;
-            let (argument, cwd) = (arguments.path.clone(), context.cwd.clone());
-            let lock = tokio::select! {
-                biased;
-                () = context.cancel.cancelled() => return Err(aborted()),
-                lock = turn.lock(move || path::resolve(&argument, &cwd)) => lock?,
-            };
+            let lock = turn.lock_argument(&arguments.path, &context).await?;
             run_blocking(&context.cancel, move |abort| edit(&lock.path, &arguments, abort)).await
         })
     }

@@ -8,7 +8,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-use super::ToolError;
+use super::blocking::aborted;
+use super::path::resolve;
+use super::{ToolContext, ToolError};
 
 /// The locks of this process. Files are shared by everything that runs in it.
 static LOCKS: LazyLock<FileLocks> = LazyLock::new(FileLocks::default);
@@ -71,6 +73,20 @@ impl FileLocks {
 }
 
 impl Turn {
+    /// Waits for the file that the `path` argument of a call names.
+    ///
+    /// # Errors
+    ///
+    /// The call is cancelled before the file is free.
+    pub async fn lock_argument(self, argument: &str, context: &ToolContext) -> Result<FileLock, ToolError> {
+        let (argument, cwd) = (argument.to_owned(), context.cwd.clone());
+        tokio::select! {
+            biased;
+            () = context.cancel.cancelled() => Err(aborted()),
+            lock = self.lock(move || resolve(&argument, &cwd)) => lock,
+        }
+    }
+
     /// Waits for the file that `find` names; `find` may block.
     ///
     /// # Errors

@@ -4,9 +4,9 @@ use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::blocking::{aborted, run_blocking};
+use super::blocking::run_blocking;
 use super::file_locks::FileLocks;
-use super::{Tool, ToolContext, ToolError, ToolOutput, parse_arguments, path, safe_write};
+use super::{Tool, ToolContext, ToolError, ToolOutput, parse_arguments, safe_write};
 use crate::llm::ToolDefinition;
 
 /// Writes whole files.
@@ -72,12 +72,7 @@ impl Tool for WriteTool {
         let turn = FileLocks::of_process().turn();
         Box::pin(async move {
             let Arguments { path, content } = parse_arguments(arguments)?;
-            let (argument, cwd) = (path.clone(), context.cwd.clone());
-            let lock = tokio::select! {
-                biased;
-                () = context.cancel.cancelled() => return Err(aborted()),
-                lock = turn.lock(move || path::resolve(&argument, &cwd)) => lock?,
-            };
+            let lock = turn.lock_argument(&path, &context).await?;
             run_blocking(&context.cancel, move |abort| {
                 safe_write::create_parents(&lock.path)?;
                 safe_write::write_file(&lock.path, content.as_bytes(), abort)?;
